@@ -1,0 +1,154 @@
+/* file.c: mapping a file for reading, and replacing a file in one step.
+ *
+ * Owns the temporary name, the order flush - sync - rename, and the wording of what the system
+ * refuses.  What the bytes mean is left to npy.c, tensors.c, options.c.
+ *
+ * A mapped file that another program cuts short while it is read raises SIGBUS.  Files of conr are
+ * only ever replaced, never shortened in place, so no run harms another that way. */
+#include "base/file.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *remedy(int error) {
+    switch (error) {
+    case ENOENT: return "is the path spelled right?";
+    case EACCES:
+    case EPERM: return "check its permissions";
+    case ENOSPC:
+    case EDQUOT: return "free some space or choose another disk";
+    case EFBIG: return "raise the limit on file sizes (ulimit -f)";
+    case EMFILE:
+    case ENFILE: return "raise the limit on open files (ulimit -n)";
+    default: return "check the path and the disk";
+    }
+}
+
+static int fail_system(const char *path, const char *what, int error) {
+    return fail(CONR_EFILE, "%s: %s: %s; %s", path, what, strerror(error), remedy(error));
+}
+
+static int check_regular(const char *path, mode_t mode) {
+    if (S_ISREG(mode)) return 0;
+    return fail(CONR_EFILE, "%s: is %s, not a regular file; name a file", path,
+                S_ISDIR(mode) ? "a folder" : "a pipe or a device");
+}
+
+int file_map_open(const char *path, file_map *out) {
+    int rc = 0;
+    struct stat s;
+    *out = (file_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* else a pipe waits for its writer */
+    if (fd < 0 || fstat(fd, &s) < 0) TRY(fail_system(path, "cannot be read", errno));
+    TRY(check_regular(path, s.st_mode));
+    if (s.st_size > 0) {
+        void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) TRY(fail_system(path, "cannot be mapped", errno));
+        *out = (file_map){data, (size_t)s.st_size};
+    }
+done:
+    if (fd >= 0) close(fd);
+    return rc;
+}
+
+void file_map_close(file_map *m) {
+    if (m->data) munmap((void *)m->data, m->size);
+    *m = (file_map){0};
+}
+
+/* The length of the folder part of path, its slash included; 0 where there is none. */
+static size_t folder_length(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* Not mkstemp: its files are 0600, and asking for the umask to repair that means changing it for a
+ * moment, under the other threads.  open() with O_EXCL applies the umask itself. */
+static int open_temporary(file_new *f) {
+    size_t folder = folder_length(f->path), size = strlen(f->path) + 64;
+    f->temporary = malloc(size);
+    if (!f->temporary) return -1;
+    int fd = -1;
+    for (unsigned i = 0; fd < 0; i++) {
+        /* 200 bytes of the name leave room for the rest within the usual 255. */
+        snprintf(f->temporary, size, "%.*s.%.200s.%ld-%u.tmp", (int)folder, f->path,
+                 f->path + folder, (long)getpid(), i);
+        fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST) break;
+    }
+    if (fd < 0) *f->temporary = 0; /* nothing of ours to remove */
+    return fd;
+}
+
+int file_new_open(file_new *f, const char *path) {
+    int rc = 0, fd = -1;
+    struct stat old, link;
+    *f = (file_new){0};
+    if (!path[folder_length(path)])
+        TRY(fail(CONR_EFILE, "%s: names no file; give a file name", *path ? path : "''"));
+    bool exists = stat(path, &old) == 0;
+    if (exists) TRY(check_regular(path, old.st_mode)); /* a rename would replace even /dev/null */
+    /* A link is followed: the file it points to is replaced, not the link. */
+    bool is_link = exists && lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+    f->path = is_link ? realpath(path, NULL) : strdup(path);
+    if (!f->path || (fd = open_temporary(f)) < 0)
+        TRY(fail_system(path, "cannot be written", errno));
+    if (exists) fchmod(fd, old.st_mode & 0777); /* what was private stays private, if we may */
+    f->stream = fdopen(fd, "wb");
+    if (!f->stream) TRY(fail_system(path, "cannot be written", errno));
+    fd = -1;
+done:
+    if (fd >= 0) close(fd);
+    if (rc < 0) file_new_drop(f);
+    return rc;
+}
+
+/* After the rename the file is whole under its name; a file system that cannot sync a folder is no
+ * reason to report a failure. */
+static void sync_folder_of(const char *path) {
+    size_t n = folder_length(path);
+    char *folder = n ? strndup(path, n) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+int file_new_commit(file_new *f) {
+    int rc = 0;
+    ASSERT(f->stream);
+    if (ferror(f->stream)) /* the errno of that write is long gone */
+        TRY(fail(CONR_EFILE, "%s: a write failed; is the disk full, or the file too large for it?",
+                 f->path));
+    if (fflush(f->stream)) TRY(fail_system(f->path, "cannot be written", errno));
+    /* EINVAL: a file system without fsync. */
+    if (fsync(fileno(f->stream)) && errno != EINVAL)
+        TRY(fail_system(f->path, "cannot be written", errno));
+    FILE *stream = f->stream;
+    f->stream = NULL; /* closed now, whatever fclose says */
+    if (fclose(stream)) TRY(fail_system(f->path, "cannot be written", errno));
+    if (rename(f->temporary, f->path)) TRY(fail_system(f->path, "cannot be replaced", errno));
+    *f->temporary = 0; /* it has become the file */
+    sync_folder_of(f->path);
+done:
+    file_new_drop(f);
+    return rc;
+}
+
+void file_new_drop(file_new *f) {
+    if (f->stream) fclose(f->stream);
+    if (f->temporary && *f->temporary) unlink(f->temporary);
+    free(f->temporary);
+    free(f->path);
+    *f = (file_new){0};
+}

@@ -1,0 +1,47 @@
+/* npy.h: NumPy's .npy files, read and written.
+ *
+ * Versions 1 to 3 of the format.  Whatever the file's byte order and Fortran order, what is read is
+ * native and row-major ([i][j] order). */
+#ifndef CONR_NPY_H
+#define CONR_NPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { NPY_DIMS = 8 };
+
+typedef struct npy {
+    char kind;  /* 'f' float, 'i' signed, 'u' unsigned, 'b' bool */
+    int size;   /* bytes of one number: f 2 4 8; i, u 1 2 4 8; b 1 */
+    int n_dims; /* 0 for a scalar */
+    int64_t dim[NPY_DIMS];
+    size_t count; /* product of dim */
+    void *data;   /* [count], aligned; owned, freed by npy_free */
+} npy;
+
+int npy_read(const char *path, npy *out);
+/* The same from memory: the n bytes of a file, which messages call `name`. */
+int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out);
+void npy_free(npy *a); /* also after a failed read, or twice */
+
+/* Reads any float or integer matrix as float [n,d] (a vector is [n,1]).  Refuses NaN and infinity,
+ * naming the first row that has one, and an empty matrix.  *out is owned by the caller, free(). */
+int npy_read_features(const char *path, float **out, int64_t *n, int64_t *d);
+
+/* Reads a vector of integers, not empty, as int64.  *out is owned by the caller, free(). */
+int npy_read_labels(const char *path, int64_t **out, int64_t *n);
+
+/* Writes version 1.0, beside the final name and renamed.  kind and size as in npy. */
+int npy_write(const char *path, char kind, int size, int n_dims, const int64_t *dim,
+              const void *data);
+
+/* What other formats share with this one.
+ * npy_count: the product of n_dims sizes, each >= 0; false where the bytes of such an array (an
+ * empty size counted as 1) are beyond PTRDIFF_MAX, so that no later product overflows either.
+ * npy_floats: numbers of a kind and size as above, little-endian, of any alignment, rounded to
+ * float.  in: [count], out: [count], not overlapping. */
+bool npy_count(const int64_t *dim, int n_dims, size_t size, size_t *count);
+void npy_floats(char kind, int size, const void *in, size_t count, float *out);
+
+#endif

@@ -1,0 +1,29 @@
+/* status.h: how every function of conr fails.
+ *
+ * What can fail returns 0 or a negative CONR_E* code and has set the thread's message by fail().
+ * A broken promise between our own functions is no failure but a bug: always-on ASSERT. */
+#ifndef CONR_STATUS_H
+#define CONR_STATUS_H
+
+#include "conr.h"
+
+/* Sets this thread's message, "WHAT: WHY; REMEDY" (no newline), and returns code. */
+int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* fail(CONR_ENOMEM, ...) for an allocation of this many bytes. */
+int fail_memory(const char *what, double bytes);
+
+/* Within a function that has `int rc = 0;` and a label `done:` which frees and returns rc. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        if ((rc = (call)) < 0) goto done;                                                          \
+    } while (0)
+
+#define ASSERT(promise)                                                                            \
+    do {                                                                                           \
+        if (!(promise)) assert_broken(#promise, __FILE__, __LINE__);                               \
+    } while (0)
+
+_Noreturn void assert_broken(const char *promise, const char *file, int line);
+
+#endif

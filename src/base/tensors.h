@@ -1,0 +1,78 @@
+/* tensors.h: safetensors files, read and written.
+ *
+ * A file is 8 bytes of header length, a JSON header (name -> dtype, shape, data_offsets, plus
+ * "__metadata__", text to text), then the numbers.  Every length is checked against the file before
+ * it is believed.  Reading maps the file; nothing is copied until tensors_floats. */
+#ifndef CONR_TENSORS_H
+#define CONR_TENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TENSOR_DIMS = 8 };
+
+typedef enum tensor_type {
+    TENSOR_F64,
+    TENSOR_F32,
+    TENSOR_F16,
+    TENSOR_BF16,
+    TENSOR_I64,
+    TENSOR_I32,
+    TENSOR_I16,
+    TENSOR_I8,
+    TENSOR_U8,
+    TENSOR_BOOL
+} tensor_type;
+
+typedef struct tensor {
+    const char *name;
+    tensor_type type;
+    int n_dims; /* 0 for a scalar */
+    int64_t dim[TENSOR_DIMS];
+    size_t count;     /* product of dim */
+    const void *data; /* count numbers, little-endian, not necessarily aligned */
+} tensor;
+
+typedef struct tensor_note {
+    const char *key, *value;
+} tensor_note;
+
+/* An opened file.  Owns all that its fields point to. */
+typedef struct tensors {
+    const char *path;
+    tensor *tensor; /* [n], in the order of their data */
+    int n;
+    tensor_note *note; /* [n_notes], the metadata */
+    int n_notes;
+    struct tensors_memory *memory;
+} tensors;
+
+int tensors_open(const char *path, tensors *out);
+/* The same from memory: the n bytes of a file, which messages call `name`.  They must outlive out,
+ * whose data points into them. */
+int tensors_parse(const char *name, const unsigned char *bytes, size_t n, tensors *out);
+void tensors_close(tensors *t); /* also after a failed open, or twice */
+
+/* NULL where there is none. */
+const tensor *tensors_find(const tensors *t, const char *name);
+const char *tensors_note(const tensors *t, const char *key);
+
+/* Bytes of one number of this type, and its name in the file ("F32"). */
+size_t tensor_size(tensor_type type);
+const char *tensor_type_name(tensor_type type);
+
+/* All numbers as float, out: [t->count], owned by the caller.  F64, F32, F16, BF16, BOOL and
+ * integers up to 32 bits, rounded; I64 where each value fits a float exactly.  NaN and infinity
+ * pass, but an F64 beyond the range of float fails. */
+int tensors_floats(const tensors *file, const tensor *t, float *out);
+
+/* As above, but fails unless the tensor exists and has exactly this shape. */
+int tensors_take(const tensors *file, const char *name, int n_dims, const int64_t *dim, float *out);
+
+/* Writes beside the final name and renames: a crash leaves an old file whole.  Tensors of larger
+ * numbers come first, else in the given order, so that all are aligned.  Names are UTF-8 without
+ * control characters, each used once. */
+int tensors_write(const char *path, const tensor *tensor, int n, const tensor_note *note,
+                  int n_notes);
+
+#endif
