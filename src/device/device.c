@@ -1,0 +1,37 @@
+/* device.c: which devices there are, and opening one.  The only place that knows them all. */
+#include "device/device.h"
+
+#include "base/status.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int device_open(const char *name, int threads, device **out) {
+    *out = NULL;
+    if (threads < 0)
+        return fail(CONR_EINVAL, "threads: %d is negative; give 0 for all cores", threads);
+    bool ref = strcmp(name, "ref") == 0, cpu = !strcmp(name, "cpu") || !strcmp(name, "auto");
+    if (!strncmp(name, "cuda", 4))
+        return fail(CONR_EDEVICE, "%s: this build has no CUDA backend; use --device cpu", name);
+    if (!ref && !cpu) return fail(CONR_EINVAL, "%s: no such device; use auto, cpu or ref", name);
+
+    device *dev = calloc(1, sizeof *dev);
+    if (!dev) return fail_memory("device", sizeof *dev);
+    *dev = (device){.name = ref ? "ref" : "cpu", .type = ACT_F32, .act_size = sizeof(float)};
+    dev->threads = ref ? 1 : threads ? threads : omp_get_num_procs();
+    dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (ref)
+        device_ref_ops(&dev->op);
+    else
+        device_cpu_ops(&dev->op);
+    *out = dev;
+    return 0;
+}
+
+void device_close(device *dev) {
+    if (!dev) return;
+    dev->op.close(dev);
+    free(dev);
+}

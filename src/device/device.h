@@ -1,0 +1,204 @@
+/* device.h: the seam between the method and the machine.
+ *
+ * One device, one table of operations.  `ref` is plain loops: the definition of every entry, always
+ * built.  `cpu` starts as `ref` and takes over what can be done faster.  A third table is for
+ * `cuda`.  Callers never ask which one they have.
+ *
+ * Promises of every operation
+ * - It may be asynchronous: it is queued in order, allocates nothing and returns nothing to the
+ *   host but a status.  Only `get` and `sync` wait.
+ * - Pointers are device memory (alloc) unless they say "host".  Shapes and structs are host values.
+ * - Activations are NHWC blocks of a type that the device chose when it was opened (fp32, or bf16
+ *   on cuda): opaque, `act *`.  Weights, statistics, features and losses are always float.
+ *   Convolution weights are [co][k][k][ci]; torch's order lives in files alone.
+ * - What varies from step to step (learning rate, ...) is read from step_values in device memory,
+ *   so that a recorded sequence of operations can be replayed.
+ * - Sums have a fixed order: the same bits again, whatever the number of threads.
+ *
+ * Groups.  Batch statistics are taken over `groups` contiguous equal parts of the batch, each with
+ * its own mean and variance: 2 for two views in one batch, batch/128 for the released code's
+ * per-GPU statistics, 1 for joint ones.
+ *
+ * Letters: n images, h,w,c maps, d features, K clusters, k neighbors or kernel size. */
+#ifndef CONR_DEVICE_H
+#define CONR_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct device device;
+typedef struct act act; /* activations; never dereferenced outside a backend */
+
+typedef enum act_type { ACT_F32, ACT_BF16 } act_type;
+
+/* What changes from step to step.  Lives in device memory; the host fills one and `put`s it. */
+typedef struct step_values {
+    float lr[2];    /* [0] encoder and projector, [1] predictor */
+    float momentum; /* of SGD */
+    float decay;    /* of weights, added to the gradient */
+    float average;  /* m of the moving average: average <- m average + (1-m) weights */
+    float fraction; /* fr, of the boundary filter */
+    uint32_t epoch, step;
+} step_values;
+
+/* ---- convolution ----------------------------------------------------------------------------- */
+
+/* A dense layer is the convolution 1x1 of a 1x1 map. */
+typedef struct conv_shape {
+    int n, h, w, ci; /* input */
+    int co, k, stride, pad;
+    int groups; /* of batch statistics; divides n */
+} conv_shape;
+
+/* Algorithm and workspace for one shape, made once.  A backend may have more behind it. */
+typedef struct conv_plan {
+    conv_shape s;
+    int oh, ow;
+    size_t workspace; /* bytes that each call needs; the caller owns them and shares them freely
+                         between calls that do not overlap in time */
+} conv_plan;
+
+/* ---- batch norm ------------------------------------------------------------------------------ */
+
+typedef struct norm_shape {
+    int n, hw, c; /* hw = h*w of the map */
+    int groups;
+} norm_shape;
+
+/* An operand gamma*(y - mean)*invstd + beta, per group and channel; or plain y where stat is NULL.
+ */
+typedef struct normed {
+    const act *y;              /* [n,hw,c] */
+    const float *stat;         /* [groups][2][c]: mean, invstd */
+    const float *gamma, *beta; /* [c] */
+} normed;
+
+typedef struct pool_shape {
+    int n, h, w, c;
+} pool_shape;
+
+#define NORM_EPS 1e-5 /* as torch */
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+typedef struct device_ops {
+    void (*close)(device *dev); /* frees what the backend keeps in dev->own */
+
+    /* memory */
+    int (*alloc)(device *dev, size_t bytes, void **out); /* zeroed, 256-byte aligned */
+    void (*free)(device *dev, void *p);                  /* NULL is fine */
+    int (*put)(device *dev, void *to, const void *host_from, size_t bytes);
+    int (*get)(device *dev, void *host_to, const void *from, size_t bytes); /* waits */
+    int (*copy)(device *dev, void *to, const void *from, size_t bytes);     /* no overlap */
+    int (*zero)(device *dev, void *p, size_t bytes);
+    int (*sync)(device *dev); /* waits; an asynchronous fault surfaces here */
+
+    /* float <-> activations, count numbers */
+    int (*act_from)(device *dev, const float *x, size_t count, act *out);
+    int (*act_to)(device *dev, const act *x, size_t count, float *out);
+
+    /* Row-major C = alpha op(A) op(B) + beta C; op transposes where ta or tb.  op(A): [m,k],
+     * op(B): [k,n], C: [m,n]; lda, ldb, ldc: floats from row to row as stored.  beta = 0 does not
+     * read C. */
+    int (*gemm)(device *dev, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
+                int lda, const float *b, int ldb, float beta, float *c, int ldc);
+
+    /* convolution.  x: [n,h,w,ci], y: [n,oh,ow,co], w: [co][k][k][ci], bias: [co] or NULL. */
+    int (*conv_plan_new)(device *dev, const conv_shape *s, conv_plan **out);
+    void (*conv_plan_free)(device *dev, conv_plan *p); /* NULL is fine */
+    /* y = conv(x, w) + bias.  Where sums is not NULL also sums[g][0][c] = sum of (y - shift[c]) and
+     * sums[g][1][c] = sum of (y - shift[c])^2 over group g: [groups][2][co].  shift: [co], any
+     * guess of the mean (it saves digits, it does not change the result). */
+    int (*conv_forward)(device *dev, const conv_plan *p, const act *x, const float *w,
+                        const float *bias, act *y, const float *shift, float *sums, void *work);
+    /* dx = (add ? dx : 0) + transposed convolution of dy */
+    int (*conv_back_data)(device *dev, const conv_plan *p, const act *dy, const float *w, bool add,
+                          act *dx, void *work);
+    /* dw = (add ? dw : 0) + correlation of x and dy; dbias likewise, or NULL */
+    int (*conv_back_filter)(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
+                            float *dw, float *dbias, void *work);
+
+    /* batch norm */
+    /* stat[g] = mean, invstd out of sums over `count` numbers a channel (all ranks together).  The
+     * running statistics ([2][c]: mean, variance) serve as the shift of the sums; then, if
+     * momentum > 0, they take one step per pass: the groups are `passes` equal parts, and of each
+     * part the mean over its groups of mean and unbiased variance enters with weight momentum. */
+    int (*norm_finish)(device *dev, int c, int groups, int passes, double count, const float *sums,
+                       float momentum, float *running, float *stat);
+    /* stat for evaluation, one group: out of the running statistics */
+    int (*norm_from_running)(device *dev, int c, const float *running, float *stat);
+    /* z = relu?(y + shortcut + residual); shortcut and residual may be NULL, z may be y->y or
+     * residual. */
+    int (*norm_apply)(device *dev, const norm_shape *s, const normed *y, const normed *shortcut,
+                      const act *residual, bool relu, act *z);
+    /* The gradient of y's operand, first half.  d = relu ? dz * (z > 0) : dz, where z NULL means
+     * that there was neither shortcut nor residual and the sign is recomputed from y.
+     *   sums[g] = sum of d, sum of d * xhat   [groups][2][c]
+     *   dbeta, dgamma = (add ? old : 0) + their totals over the groups
+     *   d_out = d where d_out is not NULL; may be dz itself
+     * With y->stat NULL only d_out is written; sums, dgamma, dbeta are NULL then. */
+    int (*norm_back_sums)(device *dev, const norm_shape *s, const normed *y, const act *z,
+                          bool relu, const act *dz, bool add, float *sums, float *dgamma,
+                          float *dbeta, act *d_out);
+    /* second half: dy = gamma*invstd*(d - sums[0]/count - xhat*sums[1]/count); sums may have been
+     * added up over ranks, count is the numbers a channel and group of all of them.  dz, z, relu as
+     * above; pass relu = false where dz is d_out of the first half.  dy may be dz. */
+    int (*norm_back_apply)(device *dev, const norm_shape *s, const normed *y, const act *z,
+                           bool relu, const act *dz, const float *sums, double count, act *dy);
+
+    /* pools: max over 3x3, stride 2, pad 1 (the gradient goes to the first maximum in row-major
+     * order); mean over the whole map */
+    int (*max_pool)(device *dev, const pool_shape *s, const act *x, act *y);
+    int (*max_pool_back)(device *dev, const pool_shape *s, const act *x, const act *dy, act *dx);
+    int (*mean_pool)(device *dev, const pool_shape *s, const act *x, act *y);
+    int (*mean_pool_back)(device *dev, const pool_shape *s, const act *dy, act *dx);
+
+    /* rows of features, [n,d].  A zero row stays zero and has no gradient. */
+    int (*rows_normalize)(device *dev, const float *x, int n, int d, float *out, float *norm);
+    int (*rows_normalize_back)(device *dev, const float *out, const float *norm, const float *dout,
+                               int n, int d, float *dx); /* dx may be dout */
+
+    /* choice.  s: [n,m], rows ld floats apart. */
+    /* The k best of each row, best first: column self+i of row i always first (self < 0: none),
+     * then the larger value, then the lower column.  k <= m.  ids: [n,k]; values: [n,k] or NULL. */
+    int (*top_k)(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
+                 float *values);
+    /* The smallest of each row, the first of equals.  ids: [n]; values: [n] or NULL. */
+    int (*argmin)(device *dev, const float *s, int n, int m, int ld, int32_t *ids, float *values);
+    /* sums[K,d] and counts[K] of the rows with each label; labels outside [0,K) are left out. */
+    int (*sums_by_label)(device *dev, const float *x, int n, int d, const int32_t *label, int K,
+                         float *sums, int32_t *counts);
+
+    /* One sweep over a block of n weights.  With average_first:
+     *     average <- m average + (1-m) w          (average NULL: none)
+     *     g = scale dw + decay w;  v <- momentum v + g;  w <- w - lr[which] v
+     * else the average is taken after the update. */
+    int (*sgd)(device *dev, const step_values *at, int which, bool average_first, float scale,
+               size_t n, float *w, const float *dw, float *v, float *average);
+} device_ops;
+
+struct device {
+    const char *name; /* "ref", "cpu" */
+    act_type type;    /* of activations */
+    size_t act_size;  /* bytes of one */
+    int threads;
+    size_t memory; /* bytes that may be taken in all; 0: unknown */
+    device_ops op;
+    void *own; /* the backend's */
+};
+
+/* name: "auto", "ref", "cpu".  threads: 0 for all cores. */
+int device_open(const char *name, int threads, device **out);
+void device_close(device *dev); /* NULL is fine */
+
+/* The element `at` of a block of activations. */
+static inline act *act_at(const device *dev, act *block, size_t at) {
+    return (act *)((char *)block + at * dev->act_size);
+}
+
+/* Each backend fills the whole table. */
+void device_ref_ops(device_ops *op);
+void device_cpu_ops(device_ops *op);
+
+#endif
