@@ -1,0 +1,52 @@
+/* draw.h: what is random about a view of an image: crop, flip, color, blur.
+ *
+ * Drawn by one source (draw_body.h) that is compiled for the CPU and for the GPU and gives the same
+ * bits on both.  Changing pixels accordingly is left to others.  The distributions are those of
+ * torchvision's RandomResizedCrop, RandomHorizontalFlip, ColorJitter, RandomGrayscale, GaussianBlur
+ * and RandomSolarize. */
+#ifndef CONR_DRAW_H
+#define CONR_DRAW_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The distribution; filled by draw_policy_default and changed by settings. */
+typedef struct draw_policy {
+    float scale_low, scale_high;                 /* share of the image's area */
+    float log_ratio_low, log_ratio_high;         /* natural logarithm of width / height */
+    float ratio_low, ratio_high;                 /* the same, not its logarithm */
+    float flip;                                  /* probability */
+    float jitter;                                /* probability of all four below */
+    float brightness, contrast, saturation, hue; /* half widths about 1, 1, 1, 0 */
+    float gray;                                  /* probability */
+    float blur, sigma_low, sigma_high;           /* probability; pixels */
+    float solarize;                              /* probability */
+} draw_policy;
+
+enum { DRAW_BRIGHTNESS, DRAW_CONTRAST, DRAW_SATURATION, DRAW_HUE };
+
+typedef struct draw {
+    int32_t x, y, w, h;                         /* crop box in the source image */
+    int32_t flip, jitter, gray, blur, solarize; /* 0 or 1 */
+    int32_t order[4];                           /* of the color operations, DRAW_BRIGHTNESS ... */
+    float brightness, contrast, saturation;     /* factors */
+    float hue;                                  /* shift, of a full turn */
+    float sigma;
+} draw;
+
+/* METHOD's views in stage 1: scale [0.08,1], ratio [3/4,4/3], jitter (.4,.4,.4,.1) p .8, gray .2.
+ */
+draw_policy draw_policy_default(void);
+void draw_policy_ratio(draw_policy *p, double low, double high);
+
+/* The draw for a view (RNG_VIEW_A or RNG_VIEW_B) of image number `image`, width x height pixels. */
+draw draw_view(const draw_policy *p, uint64_t seed, uint32_t epoch, uint32_t image, uint32_t view,
+               int width, int height);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
