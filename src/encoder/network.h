@@ -1,0 +1,113 @@
+/* network.h: what a network is: a list of layers, and where its weights lie.
+ *
+ * A network is a ResNet (torchvision's shapes and names), then a projector, then a predictor, the
+ * last two optional.  All weights of it are one block of floats with one table of offsets, so that
+ * gradients, momentum and the moving average are blocks of the same layout; the predictor comes
+ * last, so a target network without one is a shorter block of the same offsets.  Running statistics
+ * are a second block.  This file holds no device memory and does no arithmetic on images: that is
+ * pass.h. */
+#ifndef CONR_NETWORK_H
+#define CONR_NETWORK_H
+
+#include "base/memory.h"
+#include "base/tensors.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ENCODER_SMALL: three stages of one block, widths w, 2w, 4w.  ENCODER_NONE: vectors [n,c] enter
+ * the heads as they are (h = w = 1). */
+typedef enum encoder_kind {
+    ENCODER_RESNET18,
+    ENCODER_RESNET34,
+    ENCODER_SMALL,
+    ENCODER_NONE
+} encoder_kind;
+
+/* How images enter.  cifar: 3x3 stride 1.  imagenet: 7x7 stride 2, then max-pool 3x3 stride 2.
+ * small: 3x3 stride 2.  ENCODER_SMALL has the last, the ResNets one of the first two. */
+typedef enum stem_kind { STEM_CIFAR, STEM_IMAGENET, STEM_SMALL } stem_kind;
+
+/* First weights.  KAIMING: normal, sd sqrt(2 / (k^2 co)).  TORCH: uniform +-1/sqrt(fan-in), the
+ * bias too.  NORMAL: sd 0.01, bias 0. */
+typedef enum init_kind { INIT_KAIMING, INIT_TORCH, INIT_NORMAL } init_kind;
+
+enum { MLP_LAYERS = 3, NETWORK_NAME = 64, NETWORK_SIDE = 16 /* smallest image, pixels */ };
+
+/* A head: dense layers, each with an optional bias, batch norm and ReLU. */
+typedef struct mlp_spec {
+    int n; /* 0: no head */
+    struct {
+        int out;
+        bool bias, norm, relu;
+    } layer[MLP_LAYERS];
+    init_kind init;
+} mlp_spec;
+
+typedef struct network_spec {
+    encoder_kind encoder;
+    stem_kind stem;
+    int width;   /* channels of the first stage: 64 for the ResNets as published */
+    int h, w, c; /* images: c is 1 or 3 */
+    mlp_spec projector, predictor;
+} network_spec;
+
+/* METHOD.md's heads: Linear(hidden) - BN - ReLU - Linear(out), biases; the predictor starts small.
+ */
+mlp_spec mlp_byol_projector(int hidden, int out);
+mlp_spec mlp_byol_predictor(int hidden, int out);
+
+typedef enum layer_kind { LAYER_CONV, LAYER_MAX_POOL, LAYER_MEAN_POOL } layer_kind;
+
+/* out = relu?(norm?(conv(out of `in`)) + out of `add`), or a pool of `in`. */
+typedef struct layer {
+    layer_kind kind;
+    int in;  /* the layer that is read; -1: the images */
+    int add; /* the layer that is added before the ReLU; -1: none */
+    bool bias, norm, relu;
+    bool joined;  /* a projection shortcut: its norm is applied by the layer that adds it */
+    int h, w, ci; /* input */
+    int oh, ow, co, k, stride, pad; /* output */
+    init_kind init;
+    char name[NETWORK_NAME];                 /* of weight and bias: "encoder.layer1.0.conv1" */
+    char norm_name[NETWORK_NAME];            /* "encoder.layer1.0.bn1" */
+    size_t w_at, bias_at, gamma_at, beta_at; /* in the block of weights; w: [co][k][k][ci] */
+    size_t running_at;                       /* in the block of statistics: [2][co] mean, var */
+} layer;
+
+typedef struct network {
+    network_spec spec;
+    layer *layer; /* [n_layers], owned by memory */
+    int n_layers;
+    int encoder_end, projector_end, predictor_end; /* layers of each part come before these */
+    size_t n_weights, n_running;                   /* floats in each block */
+    size_t n_target; /* weights without the predictor's: a prefix of the block */
+    arena memory;
+} network;
+
+int network_new(const network_spec *spec, network *out);
+void network_free(network *net); /* also after a failed new, or twice */
+
+/* First weights and statistics into host blocks w [n_weights] and running [n_running]. */
+void network_init(const network *net, uint64_t seed, float *w, float *running);
+
+/* Multiply-adds of one image's forward pass. */
+double network_work(const network *net);
+
+/* ---- files (weights.c) ----------------------------------------------------------------------- */
+
+enum { PART_ENCODER = 1, PART_PROJECTOR = 2, PART_PREDICTOR = 4 };
+
+/* Takes weights from a safetensors file into host blocks.  The encoder's names may stand with or
+ * without "encoder." before them, as in torchvision's files; torchvision's fc is passed over.  The
+ * encoder must be there; a head is taken where the file has it, else its weights stay as they are.
+ * *parts, if not NULL, says what was found.  A missing tensor or another shape is an error, and
+ * then the blocks are as before. */
+int network_load(const network *net, const char *path, float *w, float *running, int *parts);
+
+/* Writes the named parts from host blocks, torch's names and order; notes become metadata. */
+int network_save(const network *net, const char *path, int parts, const float *w,
+                 const float *running, const tensor_note *note, int n_notes);
+
+#endif

@@ -1,0 +1,453 @@
+/* pass.c: plans the memory of a batch, and runs the layers forward and backward over it. */
+#include "encoder/pass.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const float MOMENTUM = 0.1f; /* of the running statistics, as torch */
+
+/* The tensors that a layer may need room for. */
+enum {
+    Y,      /* the convolution's or pool's output */
+    Z,      /* behind norm, add and ReLU */
+    Z_BACK, /* Z computed once more, for the backward sweep */
+    G,      /* gradient of the layer's output; then, masked by the ReLU, of what was added */
+    DY,     /* gradient of Y where G is still needed (layers that add) */
+    KINDS
+};
+
+typedef struct room {
+    size_t size, at;  /* in activations */
+    int birth, death; /* first and last moment of use; birth < 0: not used */
+    int home;         /* the room whose memory this one shares; itself in general */
+} room;
+
+struct pass {
+    device *dev;
+    ranks *ranks;
+    const network *net;
+    pass_options o;
+    room *room;       /* [end * KINDS] */
+    conv_plan **plan; /* [end], NULL for pools */
+    size_t *stat_at;  /* [end], in floats: [groups][2][co] */
+    size_t n_acts, n_floats, sums_at, workspace;
+    act *acts;          /* [n_acts] */
+    float *floats;      /* [n_floats]: statistics of all layers, then the sums of the one at work */
+    void *work;         /* [workspace] bytes */
+    pass_mode mode;     /* of the last forward */
+    bool *has_gradient; /* [end]: in backward, G of the layer holds something to add to */
+};
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+/* Which tensor is layer l's output. */
+static int output_kind(const layer *l) {
+    return l->kind == LAYER_CONV && (l->norm || l->relu || l->add >= 0) && !l->joined ? Z : Y;
+}
+
+/* Whether layer l's Z is dropped after its forward use and made again: a norm + ReLU that adds
+ * nothing needs only Y, also for its own mask.  The outputs of parts stay, for pass_output. */
+static bool made_again(const pass *p, int l) {
+    const layer *x = &p->net->layer[l];
+    return p->o.backward && p->o.recompute && x->norm && x->relu && x->add < 0;
+}
+
+static room *room_of(const pass *p, int layer, int kind) {
+    room *r = &p->room[layer * KINDS + kind];
+    return &p->room[r->home];
+}
+
+static void share(pass *p, int layer, int kind, int with_layer, int with_kind) {
+    p->room[layer * KINDS + kind].home = p->room[with_layer * KINDS + with_kind].home;
+}
+
+static void touch(pass *p, int layer, int kind, int moment) {
+    room *r = room_of(p, layer, kind);
+    if (r->birth < 0) r->birth = r->death = moment;
+    if (moment < r->birth) r->birth = moment;
+    if (moment > r->death) r->death = moment;
+}
+
+/* The tensor that holds layer l's output during the backward sweep. */
+static int output_in_backward(const pass *p, int l) {
+    return made_again(p, l) ? Z_BACK : output_kind(&p->net->layer[l]);
+}
+
+/* Lifetimes.  Moments: forward of layer l is l, its backward 2 end - 1 - l; the same order of
+ * reads and writes as in forward_layer and backward_layer below. */
+static void plan_lifetimes(pass *p) {
+    int end = p->o.end;
+    for (int l = 0; l < end; l++) {
+        const layer *x = &p->net->layer[l];
+        for (int kind = 0; kind < KINDS; kind++)
+            p->room[l * KINDS + kind] = (room){.size = (size_t)p->o.n * x->oh * x->ow * x->co,
+                                               .birth = -1,
+                                               .home = l * KINDS + kind};
+        if (!p->o.backward) share(p, l, Z, l, Y); /* in place: Y is not needed again */
+    }
+    for (int l = 0; l < end; l++) {
+        const layer *x = &p->net->layer[l];
+        if (x->in >= 0) touch(p, x->in, output_kind(&p->net->layer[x->in]), l);
+        if (x->add >= 0) touch(p, x->add, output_kind(&p->net->layer[x->add]), l);
+        touch(p, l, Y, l);
+        touch(p, l, output_kind(x), l);
+    }
+    int last_forward = end - 1;
+    touch(p, last_forward, output_kind(&p->net->layer[last_forward]), end); /* for pass_output */
+    if (!p->o.backward) return;
+
+    touch(p, end - 1, G, end);
+    for (int l = end - 1; l >= 0; l--) {
+        const layer *x = &p->net->layer[l];
+        int moment = 2 * end - 1 - l;
+        touch(p, l, G, moment);
+        if (x->add >= 0) {
+            touch(p, l, Z, moment); /* the mask */
+            touch(p, l, DY, moment);
+            share(p, x->add, G, l, G);
+        }
+        if (x->norm || x->relu) touch(p, l, Y, moment);
+        if (x->in < 0) continue;
+        touch(p, x->in, output_in_backward(p, x->in), moment);
+        touch(p, x->in, G, moment);
+    }
+}
+
+static int by_birth(const void *a, const void *b) {
+    const room *x = *(room *const *)a, *y = *(room *const *)b;
+    if (x->birth != y->birth) return x->birth < y->birth ? -1 : 1;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1;
+    return x->home < y->home ? -1 : 1;
+}
+
+/* First fit, in the order of births: each room takes the lowest place that no room alive at the
+ * same time overlaps.  Returns the activations needed in all. */
+static int place_rooms(pass *p, size_t *needed) {
+    int count = p->o.end * KINDS, n = 0;
+    room **order = calloc((size_t)count, sizeof *order);
+    if (!order) return fail_memory("memory plan", (double)count * sizeof *order);
+    for (int i = 0; i < count; i++)
+        if (p->room[i].birth >= 0 && p->room[i].home == i) order[n++] = &p->room[i];
+    qsort(order, (size_t)n, sizeof *order, by_birth);
+    *needed = 0;
+    size_t unit = MEMORY_ALIGN;
+    for (int i = 0; i < n; i++) {
+        room *r = order[i];
+        r->size = (r->size + unit - 1) / unit * unit;
+        for (int j = 0; j < i; j++) { /* on a clash move behind it and look again from the start */
+            const room *other = order[j];
+            bool alive = other->death >= r->birth && other->birth <= r->death;
+            if (!alive || r->at >= other->at + other->size || other->at >= r->at + r->size)
+                continue;
+            r->at = other->at + other->size;
+            j = -1;
+        }
+        if (r->at + r->size > *needed) *needed = r->at + r->size;
+    }
+    free(order);
+    return 0;
+}
+
+static int plan_layers(pass *p) {
+    int rc = 0;
+    size_t sums = 0;
+    for (int l = 0; l < p->o.end; l++) {
+        const layer *x = &p->net->layer[l];
+        if (x->kind != LAYER_CONV) continue;
+        conv_shape s = {.n = p->o.n,
+                        .h = x->h,
+                        .w = x->w,
+                        .ci = x->ci,
+                        .co = x->co,
+                        .k = x->k,
+                        .stride = x->stride,
+                        .pad = x->pad,
+                        .groups = p->o.groups};
+        TRY(p->dev->op.conv_plan_new(p->dev, &s, &p->plan[l]));
+        if (p->plan[l]->workspace > p->workspace) p->workspace = p->plan[l]->workspace;
+        if (!x->norm) continue;
+        size_t numbers = 2 * (size_t)p->o.groups * x->co;
+        p->stat_at[l] = span(&p->n_floats, numbers, sizeof(float));
+        if (numbers > sums) sums = numbers;
+    }
+    p->sums_at = span(&p->n_floats, sums, sizeof(float));
+done:
+    return rc;
+}
+
+static size_t bytes_of(const pass *p) {
+    return p->n_acts * p->dev->act_size + p->n_floats * sizeof(float) + p->workspace;
+}
+
+/* All but the device memory. */
+static int plan_new(device *dev, ranks *r, const network *net, const pass_options *o, pass **out) {
+    int rc = 0;
+    ASSERT(o->n > 0 && o->groups > 0 && o->n % o->groups == 0);
+    ASSERT(o->passes > 0 && o->groups % o->passes == 0);
+    ASSERT(o->end > 0 && o->end <= net->n_layers);
+    pass *p = *out = calloc(1, sizeof *p);
+    if (!p) return fail_memory("pass", sizeof *p);
+    *p = (pass){.dev = dev, .ranks = r, .net = net, .o = *o};
+    p->room = calloc((size_t)o->end * KINDS, sizeof *p->room);
+    p->plan = calloc((size_t)o->end, sizeof *p->plan);
+    p->stat_at = calloc((size_t)o->end, sizeof *p->stat_at);
+    p->has_gradient = calloc((size_t)o->end, sizeof *p->has_gradient);
+    if (!p->room || !p->plan || !p->stat_at || !p->has_gradient) {
+        rc = fail_memory("pass", (double)o->end * KINDS * sizeof *p->room);
+        goto done;
+    }
+    plan_lifetimes(p);
+    TRY(place_rooms(p, &p->n_acts));
+    TRY(plan_layers(p));
+done:
+    if (rc < 0) {
+        pass_free(p);
+        *out = NULL;
+    }
+    return rc;
+}
+
+int pass_bytes(device *dev, const network *net, const pass_options *o, size_t *out) {
+    pass *p;
+    int rc = plan_new(dev, NULL, net, o, &p);
+    if (rc < 0) return rc;
+    *out = bytes_of(p);
+    pass_free(p);
+    return 0;
+}
+
+/* The largest batch (a multiple of groups) whose pass fits the device; 0 if none does. */
+static int largest_batch(device *dev, const network *net, pass_options o, int *out) {
+    int low = 0, high = o.n / o.groups; /* in groups; low fits, high does not */
+    while (high - low > 1) {
+        size_t bytes;
+        int middle = low + (high - low) / 2;
+        o.n = middle * o.groups;
+        int rc = pass_bytes(dev, net, &o, &bytes);
+        if (rc < 0) return rc;
+        if (bytes <= dev->memory)
+            low = middle;
+        else
+            high = middle;
+    }
+    *out = low * o.groups;
+    return 0;
+}
+
+int pass_new(device *dev, ranks *r, const network *net, const pass_options *o, pass **out) {
+    int rc = 0;
+    rc = plan_new(dev, r, net, o, out);
+    if (rc < 0) return rc;
+    pass *p = *out;
+    size_t bytes = bytes_of(p);
+    if (dev->memory && bytes > dev->memory) {
+        int fits = 0;
+        TRY(largest_batch(dev, net, *o, &fits));
+        rc = fail(CONR_ENOMEM,
+                  "batch of %d images: takes %.2f GiB, the %s device has %.2f; "
+                  "a batch of %d fits%s",
+                  o->n, (double)bytes / (1 << 30), dev->name, (double)dev->memory / (1 << 30), fits,
+                  o->backward && !o->recompute ? ", or recompute activations" : "");
+        goto done;
+    }
+    TRY(dev->op.alloc(dev, p->n_acts * dev->act_size, (void **)&p->acts));
+    TRY(dev->op.alloc(dev, p->n_floats * sizeof(float), (void **)&p->floats));
+    TRY(dev->op.alloc(dev, p->workspace, &p->work));
+done:
+    if (rc < 0) {
+        pass_free(p);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void pass_free(pass *p) {
+    if (!p) return;
+    device *dev = p->dev;
+    for (int l = 0; p->plan && l < p->o.end; l++)
+        if (p->plan[l]) dev->op.conv_plan_free(dev, p->plan[l]);
+    dev->op.free(dev, p->acts);
+    dev->op.free(dev, p->floats);
+    dev->op.free(dev, p->work);
+    free(p->room);
+    free(p->plan);
+    free(p->stat_at);
+    free(p->has_gradient);
+    free(p);
+}
+
+/* ---- what a layer works on ------------------------------------------------------------------- */
+
+static act *acts_of(const pass *p, int layer, int kind) {
+    return act_at(p->dev, p->acts, room_of(p, layer, kind)->at);
+}
+
+static const act *input_of(const pass *p, const layer *x, const act *images, bool backward) {
+    if (x->in < 0) return images;
+    return acts_of(p, x->in,
+                   backward ? output_in_backward(p, x->in) : output_kind(&p->net->layer[x->in]));
+}
+
+static norm_shape norm_shape_of(const pass *p, const layer *x) {
+    int groups = p->mode == PASS_EVAL ? 1 : p->o.groups;
+    return (norm_shape){.n = p->o.n, .hw = x->oh * x->ow, .c = x->co, .groups = groups};
+}
+
+static pool_shape pool_shape_of(const pass *p, const layer *x) {
+    return (pool_shape){.n = p->o.n, .h = x->h, .w = x->w, .c = x->ci};
+}
+
+static normed normed_of(const pass *p, const parameters *at, int l) {
+    const layer *x = &p->net->layer[l];
+    normed v = {.y = acts_of(p, l, Y)};
+    if (x->norm) {
+        v.stat = p->floats + p->stat_at[l];
+        v.gamma = at->w + x->gamma_at;
+        v.beta = at->w + x->beta_at;
+    }
+    return v;
+}
+
+/* Numbers behind one mean: a channel's, in one group, over the ranks that share it. */
+static double numbers_in_group(const pass *p, const layer *x) {
+    return (double)(p->o.n / p->o.groups) * x->oh * x->ow * (p->o.shared ? p->ranks->count : 1);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static int apply_layer(pass *p, const parameters *at, int l, act *z) {
+    const layer *x = &p->net->layer[l], *added = x->add < 0 ? NULL : &p->net->layer[x->add];
+    norm_shape s = norm_shape_of(p, x);
+    normed y = normed_of(p, at, l), shortcut;
+    bool joined = added && added->joined;
+    if (joined) shortcut = normed_of(p, at, x->add);
+    const act *residual = added && !joined ? acts_of(p, x->add, output_kind(added)) : NULL;
+    return p->dev->op.norm_apply(p->dev, &s, &y, joined ? &shortcut : NULL, residual, x->relu, z);
+}
+
+static int forward_layer(pass *p, const parameters *at, const act *images, int l) {
+    int rc = 0;
+    device *dev = p->dev;
+    const layer *x = &p->net->layer[l];
+    const act *in = input_of(p, x, images, false);
+    act *y = acts_of(p, l, Y);
+    pool_shape pool = pool_shape_of(p, x);
+    if (x->kind == LAYER_MAX_POOL) return dev->op.max_pool(dev, &pool, in, y);
+    if (x->kind == LAYER_MEAN_POOL) return dev->op.mean_pool(dev, &pool, in, y);
+
+    bool train = p->mode != PASS_EVAL;
+    const float *bias = x->bias ? at->w + x->bias_at : NULL;
+    float *running = x->norm ? at->running + x->running_at : NULL;
+    float *sums = x->norm && train ? p->floats + p->sums_at : NULL;
+    TRY(dev->op.conv_forward(dev, p->plan[l], in, at->w + x->w_at, bias, y, running, sums,
+                             p->work));
+    if (x->norm && train) {
+        size_t n_sums = 2 * (size_t)p->o.groups * x->co;
+        if (p->o.shared) TRY(ranks_sum(p->ranks, dev, sums, n_sums));
+        TRY(dev->op.norm_finish(dev, x->co, p->o.groups, p->o.passes, numbers_in_group(p, x), sums,
+                                p->mode == PASS_TRAIN ? MOMENTUM : 0, running,
+                                p->floats + p->stat_at[l]));
+    } else if (x->norm) {
+        TRY(dev->op.norm_from_running(dev, x->co, running, p->floats + p->stat_at[l]));
+    }
+    if (output_kind(x) == Z) TRY(apply_layer(p, at, l, acts_of(p, l, Z)));
+done:
+    return rc;
+}
+
+int pass_forward(pass *p, const parameters *at, const act *images, pass_mode mode) {
+    int rc = 0;
+    p->mode = mode;
+    for (int l = 0; l < p->o.end; l++) {
+        const layer *x = &p->net->layer[l];
+        if (x->norm && mode != PASS_EVAL && numbers_in_group(p, x) < 2)
+            return fail(CONR_EINVAL,
+                        "batch of %d in %d groups: %s would normalize a single number; "
+                        "use at least two images a group",
+                        p->o.n, p->o.groups, x->norm_name);
+    }
+    for (int l = 0; l < p->o.end; l++) TRY(forward_layer(p, at, images, l));
+done:
+    return rc;
+}
+
+int pass_output(pass *p, int end, float *out) {
+    ASSERT(end > 0 && end <= p->o.end && (end == p->o.end || p->o.backward));
+    const layer *x = &p->net->layer[end - 1];
+    size_t count = (size_t)p->o.n * x->oh * x->ow * x->co;
+    return p->dev->op.act_to(p->dev, acts_of(p, end - 1, output_kind(x)), count, out);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* From G, the gradient of the layer's output, to the gradient of Y, which *dy then points to. */
+static int backward_norm(pass *p, const parameters *at, int l, bool add, float *dw, act **dy) {
+    int rc = 0;
+    device *dev = p->dev;
+    const layer *x = &p->net->layer[l];
+    norm_shape s = norm_shape_of(p, x);
+    normed y = normed_of(p, at, l);
+    act *g = acts_of(p, l, G);
+    bool adds = x->add >= 0;
+    *dy = g;
+    if (!x->norm && !x->relu) return 0;
+
+    /* A layer that adds passes the masked gradient on to what it added, so that is written. */
+    const act *z = adds ? acts_of(p, l, Z) : NULL;
+    bool relu = x->relu;
+    if (!x->norm) return dev->op.norm_back_sums(dev, &s, &y, z, relu, g, add, NULL, NULL, NULL, g);
+    float *sums = p->floats + p->sums_at;
+    TRY(dev->op.norm_back_sums(dev, &s, &y, z, relu, g, add, sums, dw + x->gamma_at,
+                               dw + x->beta_at, adds ? g : NULL));
+    if (p->o.shared) TRY(ranks_sum(p->ranks, dev, sums, 2 * (size_t)s.groups * s.c));
+    if (adds) *dy = acts_of(p, l, DY);
+    TRY(dev->op.norm_back_apply(dev, &s, &y, NULL, relu && !adds, g, sums, numbers_in_group(p, x),
+                                *dy));
+done:
+    return rc;
+}
+
+static int backward_layer(pass *p, const parameters *at, const act *images, bool add, float *dw,
+                          int l) {
+    int rc = 0;
+    device *dev = p->dev;
+    const layer *x = &p->net->layer[l];
+    const act *in = input_of(p, x, images, true);
+    act *dx = x->in < 0 ? NULL : acts_of(p, x->in, G), *dy;
+    bool grows = x->in >= 0 && p->has_gradient[x->in];
+    if (x->in >= 0) p->has_gradient[x->in] = true;
+    if (x->in >= 0 && made_again(p, x->in))
+        TRY(apply_layer(p, at, x->in, acts_of(p, x->in, Z_BACK)));
+    if (x->kind != LAYER_CONV) {
+        ASSERT(!grows);
+        pool_shape pool = pool_shape_of(p, x);
+        const act *g = acts_of(p, l, G);
+        return x->kind == LAYER_MAX_POOL ? dev->op.max_pool_back(dev, &pool, in, g, dx)
+                                         : dev->op.mean_pool_back(dev, &pool, g, dx);
+    }
+    if (x->add >= 0) { /* what was added has this layer's gradient behind the ReLU: shared memory */
+        ASSERT(!p->has_gradient[x->add]);
+        p->has_gradient[x->add] = true;
+    }
+    TRY(backward_norm(p, at, l, add, dw, &dy));
+    TRY(dev->op.conv_back_filter(dev, p->plan[l], in, dy, add, dw + x->w_at,
+                                 x->bias ? dw + x->bias_at : NULL, p->work));
+    if (dx) TRY(dev->op.conv_back_data(dev, p->plan[l], dy, at->w + x->w_at, grows, dx, p->work));
+done:
+    return rc;
+}
+
+int pass_backward(pass *p, const parameters *at, const act *images, const float *d, bool add,
+                  float *dw) {
+    int rc = 0, end = p->o.end;
+    ASSERT(p->o.backward && p->mode != PASS_EVAL);
+    const layer *last = &p->net->layer[end - 1];
+    memset(p->has_gradient, 0, (size_t)end * sizeof *p->has_gradient);
+    TRY(p->dev->op.act_from(p->dev, d, (size_t)p->o.n * last->oh * last->ow * last->co,
+                            acts_of(p, end - 1, G)));
+    for (int l = end - 1; l >= 0; l--) TRY(backward_layer(p, at, images, add, dw, l));
+done:
+    return rc;
+}

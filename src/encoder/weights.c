@@ -1,0 +1,194 @@
+/* weights.c: a network's weights in safetensors files, under torch's names and in torch's order.
+ *
+ * The only place that knows that torch stores a convolution as [co][ci][k][k] where we have
+ * [co][k][k][ci]. */
+#include "encoder/network.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FULL_NAME = NETWORK_NAME + 32 };
+
+/* One tensor of a layer in the file and its place in our blocks. */
+typedef struct place {
+    char name[FULL_NAME];
+    int n_dims;
+    int64_t dim[4]; /* torch's: [co,ci,k,k], [co,ci] or [co] */
+    bool statistic; /* in the block of running statistics, else in that of weights */
+    size_t at, count;
+} place;
+
+enum { PLACES = 6 }; /* weight, bias, norm weight and bias, running mean and variance */
+
+static int part_of(const network *net, int l) {
+    return l < net->encoder_end     ? PART_ENCODER
+           : l < net->projector_end ? PART_PROJECTOR
+                                    : PART_PREDICTOR;
+}
+
+static void vector_place(place *p, const char *layer_name, const char *field, int co,
+                         bool statistic, size_t at) {
+    *p = (place){.n_dims = 1, .dim = {co}, .statistic = statistic, .at = at, .count = (size_t)co};
+    snprintf(p->name, sizeof p->name, "%s.%s", layer_name, field);
+}
+
+/* The tensors of layer l; returns how many. */
+static int places_of(const network *net, int l, place out[PLACES]) {
+    const layer *x = &net->layer[l];
+    if (x->kind != LAYER_CONV) return 0;
+    int n = 0;
+    bool dense = part_of(net, l) != PART_ENCODER;
+    out[n] = (place){.n_dims = dense ? 2 : 4,
+                     .dim = {x->co, x->ci, x->k, x->k},
+                     .at = x->w_at,
+                     .count = (size_t)x->co * x->ci * x->k * x->k};
+    snprintf(out[n].name, sizeof out[n].name, "%s.weight", x->name);
+    n++;
+    if (x->bias) vector_place(&out[n++], x->name, "bias", x->co, false, x->bias_at);
+    if (!x->norm) return n;
+    vector_place(&out[n++], x->norm_name, "weight", x->co, false, x->gamma_at);
+    vector_place(&out[n++], x->norm_name, "bias", x->co, false, x->beta_at);
+    vector_place(&out[n++], x->norm_name, "running_mean", x->co, true, x->running_at);
+    vector_place(&out[n++], x->norm_name, "running_var", x->co, true, x->running_at + x->co);
+    return n;
+}
+
+/* [co][ci][k][k] <-> [co][k][k][ci]; kernel = k*k */
+static void from_torch(const float *torch, int co, int ci, int kernel, float *ours) {
+    for (int o = 0; o < co; o++)
+        for (int c = 0; c < ci; c++)
+            for (int t = 0; t < kernel; t++)
+                ours[((size_t)o * kernel + t) * ci + c] = torch[((size_t)o * ci + c) * kernel + t];
+}
+
+static void to_torch(const float *ours, int co, int ci, int kernel, float *torch) {
+    for (int o = 0; o < co; o++)
+        for (int c = 0; c < ci; c++)
+            for (int t = 0; t < kernel; t++)
+                torch[((size_t)o * ci + c) * kernel + t] = ours[((size_t)o * kernel + t) * ci + c];
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* The tensor's name in this file: encoders may stand without their prefix. */
+static const char *name_in(const tensors *file, const char *name) {
+    static const char prefix[] = "encoder.";
+    size_t n = sizeof prefix - 1;
+    if (tensors_find(file, name)) return name;
+    return !strncmp(name, prefix, n) && tensors_find(file, name + n) ? name + n : NULL;
+}
+
+/* Which parts the file has any tensor of. */
+static int parts_in(const network *net, const tensors *file) {
+    int parts = 0;
+    place at[PLACES];
+    for (int l = 0; l < net->n_layers; l++)
+        for (int i = places_of(net, l, at) - 1; i >= 0; i--)
+            if (name_in(file, at[i].name)) parts |= part_of(net, l);
+    return parts;
+}
+
+static int take(const tensors *file, const place *p, float *torch) {
+    const char *name = name_in(file, p->name);
+    return tensors_take(file, name ? name : p->name, p->n_dims, p->dim, torch);
+}
+
+int network_load(const network *net, const char *path, float *w, float *running, int *parts) {
+    int rc = 0;
+    tensors file = {0};
+    float *torch = NULL;
+    /* into copies first: a file that turns out bad half way leaves the blocks as they were */
+    float *new_w = memory_new("weights", net->n_weights, sizeof *w);
+    float *new_running = memory_new("statistics", net->n_running, sizeof *running);
+    if (!new_w || !new_running) {
+        rc = CONR_ENOMEM;
+        goto done;
+    }
+    memcpy(new_w, w, net->n_weights * sizeof *w);
+    memcpy(new_running, running, net->n_running * sizeof *running);
+    TRY(tensors_open(path, &file));
+    torch = memory_new("weights", net->n_weights, sizeof *torch);
+    if (!torch) {
+        rc = CONR_ENOMEM;
+        goto done;
+    }
+    int found = parts_in(net, &file) | (net->encoder_end ? PART_ENCODER : 0);
+    for (int l = 0; l < net->n_layers; l++) {
+        place at[PLACES];
+        int n = found & part_of(net, l) ? places_of(net, l, at) : 0;
+        for (int i = 0; i < n; i++) {
+            TRY(take(&file, &at[i], torch));
+            const layer *x = &net->layer[l];
+            if (at[i].n_dims == 1)
+                memcpy((at[i].statistic ? new_running : new_w) + at[i].at, torch,
+                       at[i].count * sizeof *torch);
+            else
+                from_torch(torch, x->co, x->ci, x->k * x->k, new_w + at[i].at);
+        }
+    }
+    memcpy(w, new_w, net->n_weights * sizeof *w);
+    memcpy(running, new_running, net->n_running * sizeof *running);
+    if (parts) *parts = found;
+done:
+    free(torch);
+    free(new_w);
+    free(new_running);
+    tensors_close(&file);
+    return rc;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+int network_save(const network *net, const char *path, int parts, const float *w,
+                 const float *running, const tensor_note *note, int n_notes) {
+    int rc = 0, n = 0;
+    size_t used = 0;
+    arena memory = {0};
+    static const int64_t zero; /* torch counts batches and we do not; its loader wants the number */
+    tensor *list = arena_alloc(&memory, (size_t)net->n_layers * (PLACES + 1) * sizeof *list);
+    float *torch = memory_new("weights", net->n_weights, sizeof *torch);
+    if (!list || !torch) {
+        rc = CONR_ENOMEM;
+        goto done;
+    }
+    for (int l = 0; l < net->n_layers; l++) {
+        const layer *x = &net->layer[l];
+        place at[PLACES];
+        int places = parts & part_of(net, l) ? places_of(net, l, at) : 0;
+        for (int i = 0; i < places; i++) {
+            const float *from = (at[i].statistic ? running : w) + at[i].at;
+            tensor *t = &list[n++];
+            *t = (tensor){.type = TENSOR_F32, .n_dims = at[i].n_dims, .count = at[i].count};
+            memcpy(t->dim, at[i].dim, sizeof at[i].dim);
+            t->name = arena_text(&memory, at[i].name, strlen(at[i].name));
+            t->data = from;
+            if (at[i].n_dims > 1) {
+                to_torch(from, x->co, x->ci, x->k * x->k, torch + used);
+                t->data = torch + used;
+                used += at[i].count;
+            }
+            if (!t->name) {
+                rc = CONR_ENOMEM;
+                goto done;
+            }
+        }
+        if (places && x->norm) {
+            char name[FULL_NAME];
+            snprintf(name, sizeof name, "%s.num_batches_tracked", x->norm_name);
+            tensor *t = &list[n++];
+            *t = (tensor){.type = TENSOR_I64, .count = 1, .data = &zero};
+            if (!(t->name = arena_text(&memory, name, strlen(name)))) {
+                rc = CONR_ENOMEM;
+                goto done;
+            }
+        }
+    }
+    TRY(tensors_write(path, list, n, note, n_notes));
+done:
+    free(torch);
+    arena_free(&memory);
+    return rc;
+}
