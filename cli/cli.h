@@ -1,0 +1,58 @@
+/* cli.h: what the verbs of the program share: flags, help, errors, JSON.
+ *
+ * A verb is a row: its name, flags, help and function.  Parsing, `--help`, `conr help VERB` and the
+ * common flags come from the row.  Results go to stdout, everything else to stderr. */
+#ifndef CLI_H
+#define CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* A flag without `value` is a switch. */
+typedef struct flag {
+    const char *name;    /* "k1": given as --k1 */
+    const char *value;   /* "N", as the help shows it; NULL for a switch */
+    const char *initial; /* what holds when it is not given; NULL: nothing */
+    const char *help;
+} flag;
+
+typedef struct arguments arguments;
+
+typedef struct verb {
+    const char *name;
+    const char *operands; /* "F.npy --out N.npy", as the help shows them */
+    const char *summary;  /* one line */
+    const char *text;     /* a few lines more, and an example */
+    int low, high;        /* how many operands; high < 0: any number */
+    const flag *flags;    /* its own, ending with an empty one; NULL: none */
+    int (*run)(const arguments *a);
+} verb;
+
+extern const verb verb_bench;
+
+/* Exit codes. */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+
+/* "conr: WHAT: WHY; REMEDY" on stderr; returns EXIT_USAGE. */
+int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The library's message likewise; returns EXIT_FAILED. */
+int library_error(void);
+
+int operand_count(const arguments *a);
+const char *operand(const arguments *a, int i);
+
+/* The flag as given, else its default (may be NULL).  The name must be one of the verb's or a
+ * common one. */
+const char *flag_text(const arguments *a, const char *name);
+bool flag_on(const arguments *a, const char *name); /* a switch, or any flag: was it given? */
+/* 0, or EXIT_USAGE after a message when it is no number between low and high. */
+int flag_int(const arguments *a, const char *name, long low, long high, int *out);
+int flag_number(const arguments *a, const char *name, double low, double high, double *out);
+
+/* Prints one JSON object to stdout and releases it; returns EXIT_OK, or EXIT_FAILED with a message
+ * when it could not be written. */
+int print_json(json_t *object);
+/* Flushes stdout; returns EXIT_OK, or EXIT_FAILED with a message (a full disk, a closed pipe). */
+int finish_output(void);
+
+#endif

@@ -1,0 +1,48 @@
+/* main.c: finds the verb and lets it run. */
+#include "cli_parse.h"
+
+#include "conr.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+static const verb *const verbs[] = {&verb_bench};
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
+
+static const verb *find(const char *name) {
+    for (int i = 0; i < N_VERBS; i++)
+        if (!strcmp(verbs[i]->name, name)) return verbs[i];
+    return NULL;
+}
+
+static int help(void) {
+    printf("conr " CONR_VERSION ": clusters images without labels\n\n"
+           "  conr VERB ...      do something\n"
+           "  conr help VERB     explain a verb, with an example\n"
+           "  conr --version\n\nVerbs:\n");
+    for (int i = 0; i < N_VERBS; i++) printf("  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
+    return finish_output();
+}
+
+static int unknown(const char *name) {
+    return usage_error("%s: no such verb; conr --help lists them", name);
+}
+
+int main(int argc, char **argv) {
+    setlocale(LC_CTYPE, ""); /* names of files; numbers stay as they are in C */
+    if (argc < 2) return help(), usage_error("no verb given; try conr --help");
+    const char *name = argv[1];
+    if (!strcmp(name, "--version")) {
+        printf("conr %s\n", conr_version());
+        return finish_output();
+    }
+    bool asks_help = !strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h");
+    if (asks_help && argc == 2) return help();
+    if (asks_help) {
+        const verb *v = find(argv[2]);
+        return v ? verb_help(v) : unknown(argv[2]);
+    }
+    const verb *v = find(name);
+    return v ? verb_run(v, argc - 2, argv + 2) : unknown(name);
+}

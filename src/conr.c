@@ -1,0 +1,30 @@
+/* conr.c: opening and closing a context. */
+#include "conr_context.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int conr_open(const char *device_name, int threads, conr **out) {
+    *out = NULL;
+    conr *c = calloc(1, sizeof *c);
+    if (!c) return fail_memory("context", sizeof *c);
+    int rc = device_open(device_name, threads, &c->dev);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
+    snprintf(c->words, sizeof c->words, "%s, %d thread%s", c->dev->name, c->dev->threads,
+             c->dev->threads == 1 ? "" : "s");
+    *out = c;
+    return 0;
+}
+
+void conr_close(conr *c) {
+    if (!c) return;
+    device_close(c->dev);
+    free(c);
+}
+
+const char *conr_device(const conr *c) { return c->words; }

@@ -1,0 +1,13 @@
+/* conr_context.h: what stands behind a `conr *`. */
+#ifndef CONR_CONTEXT_H
+#define CONR_CONTEXT_H
+
+#include "device/device.h"
+
+struct conr {
+    device *dev;
+    char words[64];                 /* conr_device */
+    double peak_flops, peak_copies; /* 0 until measured */
+};
+
+#endif
