@@ -1,0 +1,65 @@
+#!/bin/sh
+# Installs what is missing, with apt.  Says what it installs; does nothing when all is there.
+#   deps.sh            what the build and `make test` need
+#   deps.sh ci         also what .ci/run needs: clang, its OpenMP and clang-format
+#   deps.sh mpi        also Open MPI
+# What counts is whether a thing is there, not how it came: a library in a folder of one's own
+# counts when pkg-config finds it (PKG_CONFIG_PATH).
+set -eu
+
+missing=""
+want() { # want PACKAGE CHECK...: the package is missing when the check fails
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+has() { command -v "$1"; }
+library() { has pkg-config && pkg-config --exists "$1"; }
+
+want gcc has cc
+want libc6-dev test -e /usr/include/stdlib.h
+want make has make
+want cmake has cmake
+want ninja-build has ninja
+want pkg-config has pkg-config
+want libyaml-dev library yaml-0.1
+want libjansson-dev library jansson
+want libcmocka-dev library cmocka
+
+for group in "$@"; do
+    case $group in
+    ci)
+        want clang has clang
+        want libomp-dev sh -c 'echo "int main(void){return 0;}" | clang -fopenmp -x c - -o /dev/null'
+        want clang-format has clang-format
+        ;;
+    mpi)
+        want libopenmpi-dev has mpicc
+        want openmpi-bin has mpirun
+        ;;
+    *)
+        echo "deps: $group: no such group; use ci or mpi" >&2
+        exit 2
+        ;;
+    esac
+done
+
+[ -z "$missing" ] && exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "deps: these are missing and there is no apt-get:$missing; install them your way" >&2
+    exit 1
+fi
+sudo=""
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "deps: these are missing:$missing; run 'apt-get install$missing' as root" >&2
+        exit 1
+    fi
+    sudo=sudo
+fi
+echo "deps: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086
+$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 ||
+    { $sudo apt-get update && $sudo apt-get install -y --no-install-recommends $missing; }

@@ -1,0 +1,35 @@
+#!/bin/bash
+# The slow checks, run before an issue is closed: sanitizers over everything, ranks under mpirun,
+# all CUDA architectures, and, where Python's peers are installed, the golden files made again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+step "sanitizers over everything, the program included"
+cmake --preset asan >/dev/null
+cmake --build build-asan
+ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
+
+step "ranks over MPI"
+scripts/deps.sh mpi
+cmake --preset mpi >/dev/null
+cmake --build build-mpi
+ctest --test-dir build-mpi --output-on-failure -j "$(nproc)"
+
+if command -v nvcc >/dev/null; then
+    step "CUDA, all architectures"
+    cmake --preset cuda >/dev/null
+    cmake --build build-cuda
+else
+    echo "skipped: no nvcc here"
+fi
+
+for make in golden/make*.py; do
+    if /usr/bin/python3 -c 'import torch, torchvision, sklearn' 2>/dev/null; then
+        step "$make gives the committed files"
+        /usr/bin/python3 "$make" --check
+    else
+        echo "skipped $make: needs python3-torch, python3-torchvision, python3-sklearn"
+    fi
+done
+step "all is well"
