@@ -61,6 +61,8 @@ static void codes_have_texts(void **state) {
     assert_string_equal(conr_version(), CONR_VERSION);
     assert_int_equal(fail(CONR_EINVAL, "%s: %d", "x", 3), CONR_EINVAL);
     assert_string_equal(conr_error(), "x: 3");
+    fail(CONR_EFILE, "%s: is odd", "a\nb\x1b[31m");
+    assert_string_equal(conr_error(), "a?b?[31m: is odd"); /* one line, whatever a file is called */
 }
 
 int main(void) {

@@ -12,6 +12,8 @@ int fail(int code, const char *format, ...) {
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    for (char *c = message; *c; c++) /* names of files may hold anything; a message is one line */
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
     return code;
 }
 
