@@ -21,6 +21,8 @@
 #ifndef CONR_H
 #define CONR_H
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -72,6 +74,20 @@ CONR_API void conr_close(conr *c); /* NULL is fine */
 /* The opened device in words, e.g. "cpu, 2 threads".  Owned by the context. */
 CONR_API const char *conr_device(const conr *c);
 
+/* ---- progress and stopping ------------------------------------------------------------------- */
+
+typedef struct conr_progress {
+    const char *stage; /* what is being done, e.g. "k-means" */
+    int64_t done, total;
+} conr_progress;
+
+/* Called now and then during long work, in the thread that called the library.  Returns 0 to go on;
+ * anything else stops the work, which then fails with CONR_ESTOPPED and has written nothing. */
+typedef int conr_on_progress(const conr_progress *p, void *user);
+
+/* NULL: no calls. */
+CONR_API void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user);
+
 /* ---- measuring ------------------------------------------------------------------------------- */
 
 /* One operation on one shape.  Rates count what the definition needs, so an algorithm that does
@@ -95,8 +111,41 @@ typedef void conr_on_bench(const conr_bench_row *row, void *user);
 CONR_API int conr_bench_ops(conr *c, double seconds_per_case, conr_on_bench *on_row, void *user);
 
 /* The peaks that shares refer to, measured at the first call: FMA operations a second (an FMA
- * counts two) and bytes a second of a large copy (read + written), with the context's threads. */
+ * counts two) and bytes a second of a large copy (read + written; NULL: not wanted, and the copy's
+ * memory not taken), with the context's threads. */
 CONR_API int conr_bench_peaks(conr *c, double *flops, double *bytes);
+
+/* A training step on made-up images: forward + backward of an encoder, or (byol) all of BYOL's
+ * step on two views of `batch` images: online and target passes, loss, backward, update. */
+typedef struct conr_bench_train_options {
+    const char *encoder;       /* "resnet18", "resnet34", "small" */
+    const char *stem;          /* "cifar", "imagenet"; the small encoder has its own */
+    int width, size, channels; /* channels of the first stage; pixels a side; 1 or 3 */
+    int batch;
+    int byol;
+    int hidden, features; /* of the heads, with byol */
+    int recompute;        /* less memory for a little time */
+    double seconds;       /* to repeat for */
+} conr_bench_train_options;
+
+/* ResNet-18 with CIFAR stem at 32 pixels, batch 32, forward + backward, 3 seconds */
+CONR_API conr_bench_train_options conr_bench_train_defaults(void);
+
+typedef struct conr_bench_train_result {
+    double seconds; /* of the best step */
+    int steps;
+    double images; /* of one step, each counted once */
+    double flops;  /* of one step, by the definition */
+    double bytes;  /* device memory of weights, gradients and activations */
+    struct {
+        const char *name;
+        double share; /* of a step's time */
+    } part[12];
+    int n_parts;
+} conr_bench_train_result;
+
+CONR_API int conr_bench_train(conr *c, const conr_bench_train_options *o,
+                              conr_bench_train_result *out);
 
 #ifdef __cplusplus
 }

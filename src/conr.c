@@ -28,3 +28,8 @@ void conr_close(conr *c) {
 }
 
 const char *conr_device(const conr *c) { return c->words; }
+
+void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user) {
+    c->dev->on_progress = on_progress;
+    c->dev->progress_user = user;
+}

@@ -430,7 +430,8 @@ int npy_write(const char *path, char kind, int size, int n_dims, const int64_t *
     for (int i = 0; i < n_dims; i++) ASSERT(dim[i] >= 0);
     ASSERT(npy_count(dim, n_dims, (size_t)size, &count));
     TRY(file_new_open(&f, path));
-    fwrite(header, 1, make_header(kind, size, n_dims, dim, header), f.stream);
+    size_t length = make_header(kind, size, n_dims, dim, header);
+    fwrite(header, 1, length, f.stream);
     if (count) fwrite(data, (size_t)size, count, f.stream);
     TRY(file_new_commit(&f));
 done:

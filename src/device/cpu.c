@@ -1,4 +1,28 @@
 /* cpu.c: the CPU's table: the reference, with what this machine does better put over it. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "device/cpu_conv.h"
+#include "device/cpu_gemm.h"
+#include "device/cpu_passes.h"
+#include "device/cpu_rows.h"
 #include "device/device.h"
 
-void device_cpu_ops(device_ops *op) { device_ref_ops(op); }
+#include <stdlib.h>
+
+static void cpu_close(device *dev) { free(dev->own); }
+
+int device_cpu_open(device *dev) {
+    device_ops *op = &dev->op;
+    dev->own = memory_new("cpu device", 1, sizeof(cpu_own));
+    if (!dev->own) return CONR_ENOMEM;
+    device_ref_ops(op);
+    op->close = cpu_close;
+    op->gemm = cpu_gemm;
+    op->rows_normalize = cpu_rows_normalize;
+    op->conv_plan_new = cpu_conv_plan_new;
+    op->conv_forward = cpu_conv_forward;
+    op->conv_back_data = cpu_conv_back_data;
+    op->conv_back_filter = cpu_conv_back_filter;
+    cpu_passes(op);
+    return 0;
+}

@@ -22,10 +22,12 @@ int device_open(const char *name, int threads, device **out) {
     *dev = (device){.name = ref ? "ref" : "cpu", .type = ACT_F32, .act_size = sizeof(float)};
     dev->threads = ref ? 1 : threads ? threads : omp_get_num_procs();
     dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (ref)
-        device_ref_ops(&dev->op);
-    else
-        device_cpu_ops(&dev->op);
+    if (ref) device_ref_ops(&dev->op);
+    int rc = ref ? 0 : device_cpu_open(dev);
+    if (rc < 0) {
+        free(dev);
+        return rc;
+    }
     *out = dev;
     return 0;
 }
@@ -34,4 +36,12 @@ void device_close(device *dev) {
     if (!dev) return;
     dev->op.close(dev);
     free(dev);
+}
+
+int device_report(device *dev, const char *stage, int64_t done, int64_t total) {
+    conr_progress p = {.stage = stage, .done = done, .total = total};
+    if (!dev->on_progress || !dev->on_progress(&p, dev->progress_user)) return 0;
+    return fail(CONR_ESTOPPED,
+                "%s: stopped on request at %lld of %lld; start it again when you want", stage,
+                (long long)done, (long long)total);
 }

@@ -23,6 +23,8 @@
 #ifndef CONR_DEVICE_H
 #define CONR_DEVICE_H
 
+#include "conr.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -185,20 +187,26 @@ struct device {
     int threads;
     size_t memory; /* bytes that may be taken in all; 0: unknown */
     device_ops op;
-    void *own; /* the backend's */
+    void *own;                     /* the backend's */
+    conr_on_progress *on_progress; /* of whoever called the library, or NULL */
+    void *progress_user;
 };
 
 /* name: "auto", "ref", "cpu".  threads: 0 for all cores. */
 int device_open(const char *name, int threads, device **out);
 void device_close(device *dev); /* NULL is fine */
 
+/* Tells the caller of the library how far the work is; CONR_ESTOPPED where it wants no more.  Never
+ * from within a parallel region. */
+int device_report(device *dev, const char *stage, int64_t done, int64_t total);
+
 /* The element `at` of a block of activations. */
 static inline act *act_at(const device *dev, act *block, size_t at) {
     return (act *)((char *)block + at * dev->act_size);
 }
 
-/* Each backend fills the whole table. */
+/* Each backend fills the whole table; cpu also keeps memory in dev->own. */
 void device_ref_ops(device_ops *op);
-void device_cpu_ops(device_ops *op);
+int device_cpu_open(device *dev);
 
 #endif

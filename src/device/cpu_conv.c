@@ -1,0 +1,110 @@
+/* cpu_conv.c: plans, the choice between the two ways, and sums by blocks. */
+#include "device/cpu_conv.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sums by blocks -------------------------------------------------------------------------- */
+
+conv_blocks conv_blocks_make(int groups, int per_group, int size) {
+    int in_group = (per_group + size - 1) / size;
+    return (conv_blocks){.per_group = per_group, .size = size, .blocks = groups * in_group};
+}
+
+void conv_block_range(const conv_blocks *k, int b, int *first, int *last) {
+    int in_group = (k->per_group + k->size - 1) / k->size;
+    int group = b / in_group, start = b % in_group * k->size;
+    int end = start + k->size < k->per_group ? start + k->size : k->per_group;
+    *first = group * k->per_group + start;
+    *last = group * k->per_group + end;
+}
+
+void conv_fold_sums(const conv_blocks *k, int groups, int c, const float *partial, float *sums,
+                    int threads) {
+    int in_group = k->blocks / groups;
+#pragma omp parallel for num_threads(threads) schedule(static) if (k->blocks * c > 1 << 15)
+    for (int j = 0; j < 2 * c; j++)
+        for (int g = 0; g < groups; g++) {
+            double sum = 0;
+            for (int b = 0; b < in_group; b++)
+                sum += partial[(size_t)(g * in_group + b) * 2 * c + j];
+            sums[(size_t)g * 2 * c + j] = (float)sum;
+        }
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static bool winograd_wanted(void) {
+    const char *wish = getenv("CONR_WINOGRAD");
+    return !wish || strcmp(wish, "0");
+}
+
+int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out) {
+    ASSERT(s->groups > 0 && s->n % s->groups == 0);
+    cpu_plan *p = calloc(1, sizeof *p);
+    *out = (conv_plan *)p;
+    if (!p) return fail_memory("convolution", sizeof *p);
+    p->base = (conv_plan){.s = *s,
+                          .oh = (s->h + 2 * s->pad - s->k) / s->stride + 1,
+                          .ow = (s->w + 2 * s->pad - s->k) / s->stride + 1};
+    p->g = gemm_kernel_conv();
+    p->threads = dev->threads;
+    p->winograd = winograd_wanted() && winograd_fits(s);
+    p->base.workspace = sizeof(float) * (p->winograd ? winograd_workspace(p) : direct_workspace(p));
+    return 0;
+}
+
+/* ---- the table's entries --------------------------------------------------------------------- */
+
+int cpu_conv_forward(device *dev, const conv_plan *plan, const act *x, const float *w,
+                     const float *bias, act *y, const float *shift, float *sums, void *work) {
+    (void)dev;
+    const cpu_plan *p = (const cpu_plan *)plan;
+    if (p->winograd && !bias)
+        winograd_forward(p, (const float *)x, w, (float *)y, shift, sums, work);
+    else
+        direct_forward(p, (const float *)x, w, bias, (float *)y, shift, sums, work);
+    return 0;
+}
+
+int cpu_conv_back_data(device *dev, const conv_plan *plan, const act *dy, const float *w, bool add,
+                       act *dx, void *work) {
+    (void)dev;
+    const cpu_plan *p = (const cpu_plan *)plan;
+    if (p->winograd)
+        winograd_back_data(p, (const float *)dy, w, add, (float *)dx, work);
+    else
+        direct_back_data(p, (const float *)dy, w, add, (float *)dx, work);
+    return 0;
+}
+
+/* dbias = (add ? dbias : 0) + column sums of dy [rows,co] */
+static void column_sums(const float *dy, size_t rows, int co, bool add, float *dbias, int threads) {
+    enum { BLOCK = 64 };
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int first = 0; first < co; first += BLOCK) {
+        int n = co - first < BLOCK ? co - first : BLOCK;
+        double sum[BLOCK] = {0};
+        for (size_t r = 0; r < rows; r++)
+            for (int j = 0; j < n; j++) sum[j] += dy[r * co + first + j];
+        for (int j = 0; j < n; j++)
+            dbias[first + j] = (float)(sum[j] + (add ? dbias[first + j] : 0));
+    }
+}
+
+int cpu_conv_back_filter(device *dev, const conv_plan *plan, const act *x, const act *dy, bool add,
+                         float *dw, float *dbias, void *work) {
+    (void)dev;
+    const cpu_plan *p = (const cpu_plan *)plan;
+    const conv_shape *s = &plan->s;
+    if (p->winograd)
+        winograd_back_filter(p, (const float *)x, (const float *)dy, add, dw, work);
+    else
+        direct_back_filter(p, (const float *)x, (const float *)dy, add, dw, work);
+    if (dbias)
+        column_sums((const float *)dy, (size_t)s->n * plan->oh * plan->ow, s->co, add, dbias,
+                    p->threads);
+    return 0;
+}

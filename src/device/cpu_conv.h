@@ -1,0 +1,67 @@
+/* cpu_conv.h: convolutions on the CPU.
+ *
+ * Two ways, chosen per shape when the plan is made: implicit GEMM for everything (cpu_direct.c),
+ * and Winograd F(4x4,3x3) for 3x3 stride 1 with enough channels (cpu_winograd.c), which needs a
+ * quarter of the multiplications.  CONR_WINOGRAD=0 in the environment keeps to the first.
+ * Both give the same bits for any number of threads: threads never share a sum. */
+#ifndef CONR_CPU_CONV_H
+#define CONR_CPU_CONV_H
+
+#include "device/cpu_gemm.h"
+#include "device/device.h"
+
+/* Per-channel sums for the norm that follows are taken block by block, where a block of rows (or
+ * tiles) belongs to one group and its size depends on the shape alone; then added up in order. */
+typedef struct conv_blocks {
+    int per_group; /* rows (or tiles) of a group */
+    int size;      /* of a block, at most */
+    int blocks;    /* of all groups together */
+} conv_blocks;
+
+typedef struct cpu_plan {
+    conv_plan base; /* first: the seam hands out a pointer to it */
+    const gemm_kernel *g;
+    bool winograd;
+    int threads;
+    conv_blocks rows;    /* forward, direct */
+    conv_blocks tiles;   /* forward, Winograd */
+    size_t forward_sums; /* where the block sums lie in the workspace, in floats */
+} cpu_plan;
+
+conv_blocks conv_blocks_make(int groups, int per_group, int size);
+/* Block b covers [*first, *last) of all rows. */
+void conv_block_range(const conv_blocks *k, int b, int *first, int *last);
+/* partial: [blocks][2][c] -> sums: [groups][2][c] */
+void conv_fold_sums(const conv_blocks *k, int groups, int c, const float *partial, float *sums,
+                    int threads);
+
+int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out);
+int cpu_conv_forward(device *dev, const conv_plan *p, const act *x, const float *w,
+                     const float *bias, act *y, const float *shift, float *sums, void *work);
+int cpu_conv_back_data(device *dev, const conv_plan *p, const act *dy, const float *w, bool add,
+                       act *dx, void *work);
+int cpu_conv_back_filter(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
+                         float *dw, float *dbias, void *work);
+
+/* ---- cpu_direct.c ---------------------------------------------------------------------------- */
+
+size_t direct_workspace(cpu_plan *p); /* floats */
+void direct_forward(const cpu_plan *p, const float *x, const float *w, const float *bias, float *y,
+                    const float *shift, float *sums, float *work);
+void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
+                      float *work);
+void direct_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
+                        float *work);
+
+/* ---- cpu_winograd.c -------------------------------------------------------------------------- */
+
+bool winograd_fits(const conv_shape *s);
+size_t winograd_workspace(cpu_plan *p); /* floats */
+void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *y,
+                      const float *shift, float *sums, float *work);
+void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
+                        float *work);
+void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
+                          float *work);
+
+#endif

@@ -1,0 +1,26 @@
+/* cpu_rows.c: rows of features on the CPU. */
+#include "device/cpu_rows.h"
+
+#include <math.h>
+
+int cpu_rows_normalize(device *dev, const float *x, int n, int d, float *out, float *norm) {
+    int threads = (size_t)n * d < 8192 ? 1 : dev->threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int i = 0; i < n; i++) {
+        const float *from = x + (size_t)i * d;
+        float *to = out + (size_t)i * d;
+        /* four chains: one alone waits for its own additions */
+        double part[4] = {0};
+        int j = 0;
+        for (; j + 4 <= d; j += 4)
+            for (int l = 0; l < 4; l++) part[l] += (double)from[j + l] * from[j + l];
+        for (; j < d; j++) part[0] += (double)from[j] * from[j];
+        double size = sqrt((part[0] + part[1]) + (part[2] + part[3]));
+        /* a product in double, where the reference divides: rounded to float the two agree but for
+         * one number in some 10^8 */
+        double by = size > 0 ? 1 / size : 0;
+        if (norm) norm[i] = (float)size;
+        for (j = 0; j < d; j++) to[j] = (float)(from[j] * by);
+    }
+    return 0;
+}

@@ -1,0 +1,517 @@
+/* cpu_winograd.c: 3x3 convolutions of stride 1 by Winograd's F(4x4,3x3) (Lavin & Gray, 2016).
+ *
+ * A tile of 4x4 outputs comes from 6x6 inputs.  Both sides are transformed, tile -> B'dB and filter
+ * -> GgG'; then each of the 36 places is a matrix product over channels, [tiles,ci] x [ci,co], and
+ * A'mA brings the 36 products back to 4x4 outputs: 36 multiplications where the definition needs
+ * 144.  The data gradient is the same with the filter turned by 180 degrees.  The filter gradient
+ * sums over tiles: (A dy A') x (B'dB) at each place, and G'(.)G brings 6x6 back to 3x3.
+ *
+ * Tiles are taken in chunks that fit the caches: the threads transform a chunk's tiles, then share
+ * out the 36 products, then transform back by channels.  No sum is shared between threads.  Error:
+ * a few times that of a direct sum (see the case list), from the transforms' constants 1/24 .. 8.
+ */
+#include "device/cpu_conv.h"
+
+#include "base/memory.h"
+#include "device/cpu_quad.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum {
+    PLACES = 36,
+    MOST_CHANNELS = 4096,
+    FILTER_CHUNK_FLOATS = 1 << 21, /* more there, since each chunk adds to the whole gradient */
+    CHUNK_FLOATS = 1 << 19 /* of transformed input and output at a time: two second caches' worth */
+};
+
+#define ALL _Pragma("GCC unroll 36")
+
+static int least(int a, int b) { return a < b ? a : b; }
+static int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
+/* Floats from one place to the next.  A cache line more than needed: the numbers of a tile at the
+ * 36 places are touched together, and at a distance of a power of two they would all want the same
+ * few lines of the cache. */
+static size_t apart(int rows, int columns) { return (size_t)rows * columns + 16; }
+
+bool winograd_fits(const conv_shape *s) {
+    bool shape = s->k == 3 && s->stride == 1 && s->pad == 1 && s->h >= 4 && s->w >= 4;
+    /* below 16 channels the transforms cost more than the products save */
+    return shape && s->ci % 4 == 0 && s->co % 4 == 0 && s->ci >= 16 && s->co >= 16 &&
+           s->ci <= MOST_CHANNELS && s->co <= MOST_CHANNELS;
+}
+
+/* ---- the four transforms, in one dimension --------------------------------------------------- */
+
+/* B': six inputs to six places */
+static inline void input_line(const quad d[6], quad o[6]) {
+    quad a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1], c = d[4] - d[2], e = 2.f * (d[3] - d[1]);
+    o[0] = 4.f * d[0] - 5.f * d[2] + d[4];
+    o[1] = a + b;
+    o[2] = a - b;
+    o[3] = c + e;
+    o[4] = c - e;
+    o[5] = 4.f * d[1] - 5.f * d[3] + d[5];
+}
+
+/* A': six places to four outputs */
+static inline void output_line(const quad m[6], quad o[4]) {
+    quad s = m[1] + m[2], d = m[1] - m[2], s2 = m[3] + m[4], d2 = m[3] - m[4];
+    o[0] = m[0] + s + s2;
+    o[1] = d + 2.f * d2;
+    o[2] = s + 4.f * s2;
+    o[3] = d + 8.f * d2 + m[5];
+}
+
+/* A: four outputs' gradients to six places */
+static inline void gradient_line(const quad d[4], quad o[6]) {
+    quad s = d[0] + d[2], q = d[1] + d[3], u = d[0] + 4.f * d[2], w = 2.f * d[1] + 8.f * d[3];
+    o[0] = d[0];
+    o[1] = s + q;
+    o[2] = s - q;
+    o[3] = u + w;
+    o[4] = u - w;
+    o[5] = d[3];
+}
+
+/* G: three weights to six places */
+static inline void filter_line(const quad g[3], quad o[6]) {
+    quad e = (g[0] + g[2]) * (-1.f / 6), f = g[1] * (1.f / 6);
+    quad u = g[0] * (1.f / 24) + g[2] * (1.f / 6), w = g[1] * (1.f / 12);
+    o[0] = g[0] * .25f;
+    o[1] = e - f;
+    o[2] = e + f;
+    o[3] = u + w;
+    o[4] = u - w;
+    o[5] = g[2];
+}
+
+/* G': six places to three weights' gradients */
+static inline void filter_back_line(const quad c[6], quad o[3]) {
+    quad s = (c[1] + c[2]) * (1.f / 6), d = (c[2] - c[1]) * (1.f / 6), u = c[3] + c[4],
+         w = c[3] - c[4];
+    o[0] = .25f * c[0] - s + u * (1.f / 24);
+    o[1] = d + w * (1.f / 12);
+    o[2] = u * (1.f / 6) - s + c[5];
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* Where tiles lie in a map [n,h,w,.]; tile t is (image, 4*row, 4*column). */
+typedef struct tiling {
+    int n, h, w, down, across;
+} tiling;
+
+static tiling tiling_of(const conv_shape *s) {
+    return (tiling){s->n, s->h, s->w, (s->h + 3) / 4, (s->w + 3) / 4};
+}
+
+static int tile_count(const tiling *t) { return t->n * t->down * t->across; }
+
+typedef struct tile {
+    size_t image; /* pixels before this image */
+    int y, x;     /* the first output */
+} tile;
+
+static tile tile_at(const tiling *t, int i) {
+    int in_image = t->down * t->across, image = i / in_image, rest = i % in_image;
+    return (tile){(size_t)image * t->h * t->w, rest / t->across * 4, rest % t->across * 4};
+}
+
+static const float zeros[MOST_CHANNELS]; /* a pixel outside the map */
+
+/* Where a tile's side x side pixels stand, from `margin` pixels before its first output on. */
+typedef struct pixels {
+    const float *at[36];
+} pixels;
+
+static void find_pixels(const tiling *g, const tile *t, const float *map, int channels, int margin,
+                        int side, pixels *out) {
+    const float *image = map + t->image * channels;
+    for (int y = 0; y < side; y++) {
+        int sy = t->y - margin + y;
+        bool row = sy >= 0 && sy < g->h;
+        for (int x = 0; x < side; x++) {
+            int sx = t->x - margin + x;
+            bool inside = row && sx >= 0 && sx < g->w;
+            out->at[y * side + x] = inside ? image + ((ptrdiff_t)sy * g->w + sx) * channels : zeros;
+        }
+    }
+}
+
+/* B'dB of one tile, channels c..c+3: 36 quads, each `next` floats from the one before. */
+static inline void transform_input(const pixels *p, int c, float *to, size_t next) {
+    quad m[6][6];
+    ALL for (int x = 0; x < 6; x++) {
+        quad column[6], o[6];
+        ALL for (int y = 0; y < 6; y++) column[y] = quad_at(p->at[y * 6 + x] + c);
+        input_line(column, o);
+        ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
+    }
+    ALL for (int y = 0; y < 6; y++) {
+        quad o[6];
+        input_line(m[y], o);
+        ALL for (int x = 0; x < 6; x++) quad_put(to + (y * 6 + x) * next, o[x]);
+    }
+}
+
+/* A dy A' likewise, from 4x4. */
+static inline void transform_gradient(const pixels *p, int c, quad out[36]) {
+    quad m[6][4];
+    ALL for (int x = 0; x < 4; x++) {
+        quad column[4], o[6];
+        ALL for (int y = 0; y < 4; y++) column[y] = quad_at(p->at[y * 4 + x] + c);
+        gradient_line(column, o);
+        ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
+    }
+    ALL for (int y = 0; y < 6; y++) {
+        quad o[6];
+        gradient_line(m[y], o);
+        ALL for (int x = 0; x < 6; x++) out[y * 6 + x] = o[x];
+    }
+}
+
+/* A'mA of one tile, four channels, from 36 quads, `next` floats from one to the next. */
+static inline void transform_output(const float *from, size_t next, quad out[4][4]) {
+    quad m[4][6];
+    ALL for (int x = 0; x < 6; x++) {
+        quad column[6], o[4];
+        ALL for (int y = 0; y < 6; y++) column[y] = quad_at(from + (y * 6 + x) * next);
+        output_line(column, o);
+        ALL for (int y = 0; y < 4; y++) m[y][x] = o[y];
+    }
+    ALL for (int y = 0; y < 4; y++) output_line(m[y], out[y]);
+}
+
+/* ---- filters --------------------------------------------------------------------------------- */
+
+/* GgG' of four filters at once: g[9] -> u[36] */
+static inline void transform_filter(const quad g[9], quad u[36]) {
+    quad m[6][3];
+    ALL for (int x = 0; x < 3; x++) {
+        quad column[3] = {g[x], g[3 + x], g[6 + x]}, o[6];
+        filter_line(column, o);
+        ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
+    }
+    ALL for (int y = 0; y < 6; y++) filter_line(m[y], u + y * 6);
+}
+
+/* A layer's filters between c_in and c_out channels, as right-hand panels at each place:
+ * u[36][panels of nr outputs][c_in][nr].  Number (tap t, in i, out o) of the filter stands at
+ * w[t * tap_step + i * in_step + o * out_step]; one of the last two steps is 1. */
+typedef struct filters {
+    const float *w;
+    int c_in, c_out, nr;
+    ptrdiff_t tap_step, in_step, out_step;
+    bool turned; /* by 180 degrees */
+} filters;
+
+/* Filters from inputs i..i+3 to outputs o..o+3: g[input][tap], a quad over the outputs. */
+static inline void load_filters(const filters *f, int i, int o, quad g[4][9]) {
+    const float *from = f->w + i * f->in_step + o * f->out_step;
+    for (int t = 0; t < 9; t++, from += f->tap_step) {
+        int at = f->turned ? 8 - t : t;
+        quad r[4];
+        if (f->out_step == 1) {
+            ALL for (int j = 0; j < 4; j++) r[j] = quad_at(from + j * f->in_step);
+        } else {
+            ALL for (int j = 0; j < 4; j++) r[j] = quad_at(from + j * f->out_step);
+            quad_transpose(r);
+        }
+        ALL for (int j = 0; j < 4; j++) g[j][at] = r[j];
+    }
+}
+
+static void transform_filters(const filters *f, int threads, float *u) {
+    int columns = round_up(f->c_out, f->nr);
+    size_t place = apart(f->c_in, columns);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int panel = 0; panel < columns; panel += f->nr)
+        for (int i = 0; i < f->c_in; i += 4)
+            for (int o = panel; o < panel + f->nr; o += 4) {
+                quad g[4][9] = {{{0}}}, m[36];
+                if (o < f->c_out) load_filters(f, i, o, g);
+                for (int j = 0; j < 4; j++) {
+                    float *to = u + (size_t)panel * f->c_in + (size_t)(i + j) * f->nr + o - panel;
+                    transform_filter(g[j], m);
+                    ALL for (int k = 0; k < PLACES; k++) quad_put(to + k * place, m[k]);
+                }
+            }
+}
+
+/* ---- forward and data gradient --------------------------------------------------------------- */
+
+/* Tiles of a chunk: whole panels, and a chunk's numbers stay in the caches. */
+static int chunk_tiles(int floats, int c_in, int c_out, int mr) {
+    int tiles = floats / (PLACES * (c_in + c_out));
+    int panels = tiles / mr > 4 ? tiles / mr : 4;
+    return panels * mr;
+}
+
+/* Everything a chunk passes through. */
+typedef struct stage {
+    const gemm_kernel *g;
+    tiling tiles;
+    int c_in, c_out, room; /* room: tiles that v and m have place for, a multiple of mr */
+    const float *in;       /* [n,h,w,c_in] */
+    float *out;            /* [n,h,w,c_out] */
+    bool add;
+    const float *u; /* filters, as above */
+    float *v;       /* [36][panels of mr tiles][c_in in quads][mr] */
+    float *m;       /* [36][room][columns] */
+    int columns;    /* c_out, a multiple of nr */
+} stage;
+
+static void input_panel(const stage *s, int first, int last, int panel) {
+    int mr = s->g->mr;
+    size_t place = apart(s->room, s->c_in);
+    for (int r = 0; r < mr; r++) {
+        float *to = s->v + (size_t)panel * s->c_in + 4 * r;
+        int i = first + panel + r;
+        if (i >= last) {
+            for (int c = 0; c < s->c_in; c += 4)
+                for (int k = 0; k < PLACES; k++) *(quad *)(to + k * place + c * mr) = (quad){0};
+            continue;
+        }
+        tile t = tile_at(&s->tiles, i);
+        pixels p;
+        find_pixels(&s->tiles, &t, s->in, s->c_in, 1, 6, &p);
+        for (int c = 0; c < s->c_in; c += 4) transform_input(&p, c, to + c * mr, place);
+    }
+}
+
+static void multiply_place(const stage *s, int k, int tiles) {
+    const gemm_kernel *g = s->g;
+    const float *v = s->v + k * apart(s->room, s->c_in);
+    const float *u = s->u + k * apart(s->c_in, s->columns);
+    float *m = s->m + k * apart(s->room, s->columns);
+    for (int o = 0; o < s->columns; o += g->nr)
+        for (int r = 0; r < tiles; r += g->mr)
+            g->run_quads(s->c_in, v + (size_t)r * s->c_in, u + (size_t)o * s->c_in,
+                         m + (size_t)r * s->columns + o, s->columns, false);
+}
+
+/* Writes (adds) a tile's outputs, rows x columns of them, and their sums about `about`. */
+static inline __attribute__((always_inline)) void
+put_outputs(quad o[4][4], float *base, size_t row_step, size_t step, int rows, int columns,
+            bool add, quad about, quad *sum, quad *squares) {
+    ALL for (int y = 0; y < rows; y++) ALL for (int x = 0; x < columns; x++) {
+        float *to = base + y * row_step + x * step;
+        quad value = o[y][x];
+        if (add) value += quad_at(to);
+        quad_put(to, value);
+        value -= about;
+        *sum += value;
+        *squares += value * value;
+    }
+}
+
+/* Outputs of tiles [first,last), channels [c0,c1); sums: [2][c_out] of the chunk, or NULL. */
+static void output_channels(const stage *s, int first, int last, int c0, int c1, const float *shift,
+                            float *sums) {
+    size_t place = apart(s->room, s->columns), step = (size_t)s->c_out;
+    size_t row_step = step * s->tiles.w;
+    for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
+    for (int i = first; i < last; i++) {
+        tile t = tile_at(&s->tiles, i);
+        int rows = least(4, s->tiles.h - t.y), columns = least(4, s->tiles.w - t.x);
+        bool whole = rows == 4 && columns == 4;
+        float *base = s->out + (t.image + (size_t)t.y * s->tiles.w + t.x) * step;
+        for (int c = c0; c < c1; c += 4) {
+            quad o[4][4], about = {0}, sum = {0}, squares = {0};
+            transform_output(s->m + (size_t)(i - first) * s->columns + c, place, o);
+            if (sums) about = quad_at(shift + c);
+            if (whole && !s->add)
+                put_outputs(o, base + c, row_step, step, 4, 4, false, about, &sum, &squares);
+            else if (whole)
+                put_outputs(o, base + c, row_step, step, 4, 4, true, about, &sum, &squares);
+            else
+                put_outputs(o, base + c, row_step, step, rows, columns, s->add, about, &sum,
+                            &squares);
+            if (!sums) continue;
+            quad_put(sums + c, quad_at(sums + c) + sum);
+            quad_put(sums + s->c_out + c, quad_at(sums + s->c_out + c) + squares);
+        }
+    }
+}
+
+/* partial: [blocks][2][c_out] where sums are wanted, else NULL. */
+static void run_stage(const stage *s, const conv_blocks *chunks, int threads, const float *shift,
+                      float *partial) {
+#pragma omp parallel num_threads(threads)
+    for (int b = 0; b < chunks->blocks; b++) {
+        int first, last, mr = s->g->mr;
+        conv_block_range(chunks, b, &first, &last);
+        int tiles = round_up(last - first, mr);
+#pragma omp for schedule(static)
+        for (int panel = 0; panel < tiles; panel += mr) input_panel(s, first, last, panel);
+#pragma omp for schedule(static)
+        for (int k = 0; k < PLACES; k++) multiply_place(s, k, tiles);
+        int quads = s->c_out / 4, id = omp_get_thread_num(), count = omp_get_num_threads();
+        output_channels(s, first, last, quads * id / count * 4, quads * (id + 1) / count * 4, shift,
+                        partial ? partial + (size_t)b * 2 * s->c_out : NULL);
+#pragma omp barrier
+    }
+}
+
+/* Sets up v, m and u in the workspace and transforms the filters; returns what follows them. */
+static float *prepare(const cpu_plan *p, stage *s, const filters *f, int room, float *work) {
+    s->g = p->g;
+    s->tiles = tiling_of(&p->base.s);
+    s->c_in = f->c_in, s->c_out = f->c_out;
+    s->columns = round_up(f->c_out, p->g->nr);
+    s->room = room;
+    float *u = work;
+    s->v = u + PLACES * apart(s->c_in, s->columns);
+    s->m = s->v + PLACES * apart(s->room, s->c_in);
+    s->u = u;
+    transform_filters(f, p->threads, u);
+    return s->m + PLACES * apart(s->room, s->columns);
+}
+
+void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *y,
+                      const float *shift, float *sums, float *work) {
+    const conv_shape *c = &p->base.s;
+    filters f = {.w = w,
+                 .c_in = c->ci,
+                 .c_out = c->co,
+                 .nr = p->g->nr,
+                 .tap_step = c->ci,
+                 .in_step = 1,
+                 .out_step = 9 * c->ci};
+    stage s = {.in = x, .out = y};
+    float *partial = prepare(p, &s, &f, round_up(p->tiles.size, p->g->mr), work);
+    run_stage(&s, &p->tiles, p->threads, shift, sums ? partial : NULL);
+    if (sums) conv_fold_sums(&p->tiles, c->groups, c->co, partial, sums, p->threads);
+}
+
+void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
+                        float *work) {
+    const conv_shape *c = &p->base.s;
+    filters f = {.w = w,
+                 .c_in = c->co,
+                 .c_out = c->ci,
+                 .nr = p->g->nr,
+                 .tap_step = c->ci,
+                 .in_step = 9 * c->ci,
+                 .out_step = 1,
+                 .turned = true};
+    stage s = {.in = dy, .out = dx, .add = add};
+    tiling t = tiling_of(c);
+    int size = chunk_tiles(CHUNK_FLOATS, c->co, c->ci, p->g->mr);
+    conv_blocks chunks = conv_blocks_make(1, tile_count(&t), size);
+    prepare(p, &s, &f, size, work);
+    run_stage(&s, &chunks, p->threads, NULL, NULL);
+}
+
+/* ---- filter gradient ------------------------------------------------------------------------- */
+
+/* dw[co][9][ci] (+)= G'(.)G of c[36][rows][columns], filter o, four channels at a time. */
+static void filter_back(const float *c, size_t place, int columns, int o, int ci, bool add,
+                        float *dw) {
+    for (int j = 0; j < ci; j += 4) {
+        quad m[3][6];
+        const float *from = c + (size_t)o * columns + j;
+        ALL for (int x = 0; x < 6; x++) {
+            quad column[6], out[3];
+            ALL for (int y = 0; y < 6; y++) column[y] = *(const quad *)(from + (y * 6 + x) * place);
+            filter_back_line(column, out);
+            ALL for (int y = 0; y < 3; y++) m[y][x] = out[y];
+        }
+        ALL for (int y = 0; y < 3; y++) {
+            quad out[3];
+            filter_back_line(m[y], out);
+            ALL for (int x = 0; x < 3; x++) {
+                quad *to = (quad *)(dw + ((size_t)o * 9 + y * 3 + x) * ci + j);
+                if (add) out[x] += *to;
+                *to = out[x];
+            }
+        }
+    }
+}
+
+/* Panels of `width` channels, [36][panels][room tiles][width]: where quad c of tile t stands. */
+static size_t panel_place(int c, int width, int room, int t) {
+    return ((size_t)(c / width) * room + t) * width + c % width;
+}
+
+/* A tile's gradient at channels c..c+3 into panels; a panel of, say, 14 channels may end amid a
+ * quad. */
+static inline void put_gradient(const quad m[36], int c, int width, int room, int t, float *d,
+                                size_t place) {
+    float *to = d + panel_place(c, width, room, t);
+    if (c % width + 4 <= width) {
+        ALL for (int k = 0; k < PLACES; k++) quad_put(to + k * place, m[k]);
+        return;
+    }
+    for (int j = 0; j < 4; j++) {
+        to = d + panel_place(c + j, width, room, t);
+        for (int k = 0; k < PLACES; k++) to[k * place] = m[k][j];
+    }
+}
+
+void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
+                          float *work) {
+    const conv_shape *s = &p->base.s;
+    const gemm_kernel *g = p->g;
+    const tiling t = tiling_of(s);
+    int room = chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, g->mr), total = tile_count(&t);
+    int rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
+    size_t v_place = apart(room, columns), d_place = apart(room, rows);
+    size_t c_place = apart(rows, columns);
+    float *v = work, *d = v + PLACES * v_place, *c = d + PLACES * d_place;
+    if (s->ci < columns || s->co < rows) /* zeros beyond the channels */
+        memset(v, 0, (v_place + d_place) * PLACES * sizeof *v);
+#pragma omp parallel num_threads(p->threads)
+    {
+        for (int first = 0; first < total; first += room) {
+            int n = least(room, total - first);
+#pragma omp for schedule(static)
+            for (int i = 0; i < n; i++) {
+                tile at = tile_at(&t, first + i);
+                pixels in, out;
+                find_pixels(&t, &at, x, s->ci, 1, 6, &in);
+                find_pixels(&t, &at, dy, s->co, 0, 4, &out);
+                for (int j = 0; j < s->ci; j += 4)
+                    transform_input(&in, j, v + panel_place(j, g->nr, room, i), v_place);
+                for (int j = 0; j < s->co; j += 4) {
+                    quad m[36];
+                    transform_gradient(&out, j, m);
+                    put_gradient(m, j, g->mr, room, i, d, d_place);
+                }
+            }
+#pragma omp for schedule(static)
+            for (int k = 0; k < PLACES; k++)
+                for (int j = 0; j < columns; j += g->nr)
+                    for (int o = 0; o < rows; o += g->mr)
+                        g->run(n, d + k * d_place + (size_t)o * room,
+                               v + k * v_place + (size_t)j * room,
+                               c + k * c_place + (size_t)o * columns + j, columns, first > 0);
+        }
+#pragma omp for schedule(static)
+        for (int o = 0; o < s->co; o++) filter_back(c, c_place, columns, o, s->ci, add, dw);
+    }
+}
+
+/* ---- workspace ------------------------------------------------------------------------------- */
+
+static size_t stage_floats(int c_in, int c_out, int room, int nr) {
+    int columns = round_up(c_out, nr);
+    return PLACES * (apart(c_in, columns) + apart(room, c_in) + apart(room, columns));
+}
+
+size_t winograd_workspace(cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    const gemm_kernel *g = p->g;
+    tiling t = tiling_of(s);
+    int room = chunk_tiles(CHUNK_FLOATS, s->ci, s->co, g->mr);
+    int filter_room = chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, g->mr);
+    p->tiles = conv_blocks_make(s->groups, tile_count(&t) / s->groups, room);
+    size_t forward = stage_floats(s->ci, s->co, room, g->nr) + (size_t)p->tiles.blocks * 2 * s->co;
+    size_t data = stage_floats(s->co, s->ci, room, g->nr);
+    int rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
+    size_t filter =
+        PLACES * (apart(filter_room, rows) + apart(filter_room, columns) + apart(rows, columns));
+    return forward > data ? (forward > filter ? forward : filter) : (data > filter ? data : filter);
+}
