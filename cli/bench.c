@@ -7,7 +7,17 @@
 #include <string.h>
 
 static const flag flags[] = {
-    {"seconds", "S", "0.2", "time spent on one case"},
+    {"seconds", "S", "0.2", "time spent on one case; train: on all steps, 3 if not given"},
+    {"encoder", "NAME", "resnet18", "train: resnet18, resnet34 or small"},
+    {"stem", "NAME", "cifar", "train: cifar or imagenet; small has its own"},
+    {"width", "N", "64", "train: channels of the first stage"},
+    {"size", "N", "32", "train: pixels a side"},
+    {"channels", "N", "3", "train: 1 or 3"},
+    {"batch", "N", "32", "train: images a step"},
+    {"byol", NULL, NULL, "train: a whole BYOL step on two views"},
+    {"hidden", "N", "4096", "train --byol: width of the heads"},
+    {"features", "N", "256", "train --byol: numbers that describe an image"},
+    {"recompute", NULL, NULL, "train: less memory for a little time"},
     {0},
 };
 
@@ -50,28 +60,73 @@ static int bench_ops(conr *c, double seconds, bool json) {
     return finish_output();
 }
 
+static int bench_train(conr *c, const arguments *a) {
+    conr_bench_train_options o = conr_bench_train_defaults();
+    conr_bench_train_result r;
+    double flops;
+    int rc;
+    o.encoder = flag_text(a, "encoder");
+    o.stem = flag_text(a, "stem");
+    o.byol = flag_on(a, "byol");
+    o.recompute = flag_on(a, "recompute");
+    if ((rc = flag_int(a, "width", 1, 1024, &o.width)) ||
+        (rc = flag_int(a, "size", 16, 4096, &o.size)) ||
+        (rc = flag_int(a, "channels", 1, 3, &o.channels)) ||
+        (rc = flag_int(a, "batch", 1, 1 << 20, &o.batch)) ||
+        (rc = flag_int(a, "hidden", 1, 1 << 20, &o.hidden)) ||
+        (rc = flag_int(a, "features", 1, 1 << 20, &o.features)))
+        return rc;
+    if (flag_on(a, "seconds") && (rc = flag_number(a, "seconds", 0, 3600, &o.seconds))) return rc;
+    if (conr_bench_train(c, &o, &r) < 0 || conr_bench_peaks(c, &flops, NULL) < 0)
+        return library_error();
+    if (flag_on(a, "json")) {
+        json_t *parts = json_object();
+        for (int i = 0; i < r.n_parts; i++)
+            json_object_set_new(parts, r.part[i].name, json_real(r.part[i].share));
+        return print_json(json_pack("{ss ss ss si sb sf sf sf sf sf so}", "version", conr_version(),
+                                    "device", conr_device(c), "encoder", o.encoder, "batch",
+                                    o.batch, "byol", o.byol, "seconds", r.seconds,
+                                    "images_per_second", r.images / r.seconds, "flops", r.flops,
+                                    "peak_flops", flops, "bytes", r.bytes, "parts", parts));
+    }
+    printf("%s; %s, %dx%dx%d, batch %d, %s\n", conr_device(c), o.encoder, o.size, o.size,
+           o.channels, o.batch, o.byol ? "one BYOL step of two views" : "forward + backward");
+    printf("step %.2f ms (best of %d) | %.1f images/s | %.1f GFLOP/s, %.0f %% of the FMA peak | "
+           "%.0f MiB\n",
+           1e3 * r.seconds, r.steps, r.images / r.seconds, r.flops / r.seconds * 1e-9,
+           100 * r.flops / r.seconds / flops, r.bytes / (1 << 20));
+    for (int i = 0; i < r.n_parts; i++)
+        printf("  %-30s %5.1f %%\n", r.part[i].name, 100 * r.part[i].share);
+    return finish_output();
+}
+
 static int run(const arguments *a) {
     const char *what = operand_count(a) ? operand(a, 0) : "ops";
+    bool ops = !strcmp(what, "ops"), train = !strcmp(what, "train");
     int threads, rc;
     double seconds;
-    if (strcmp(what, "ops")) return usage_error("bench %s: no such benchmark; use ops", what);
+    if (!ops && !train) return usage_error("bench %s: no such benchmark; use ops or train", what);
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     if ((rc = flag_number(a, "seconds", 0, 3600, &seconds))) return rc;
     conr *c;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    rc = bench_ops(c, seconds, flag_on(a, "json"));
+    rc = ops ? bench_ops(c, seconds, flag_on(a, "json")) : bench_train(c, a);
     conr_close(c);
     return rc;
 }
 
 const verb verb_bench = {
     .name = "bench",
-    .operands = "[ops]",
+    .operands = "[ops|train]",
     .summary = "measure this machine and check its operations",
     .text =
-        "  ops   every operation of the device on the shapes that the tests check: time, rate,\n"
-        "        share of this machine's measured peak, and the error against the reference.\n"
-        "\nExample: conr bench ops --device cpu --threads 2\n",
+        "  ops    every operation of the device on the shapes that the tests check: time, rate,\n"
+        "         share of this machine's measured peak, and the error against the reference\n"
+        "  train  a training step and where its time goes: forward + backward of an encoder, or\n"
+        "         with --byol a whole step on two views\n"
+        "\nExample: conr bench train --device cpu --threads 2 --batch 32\n"
+        "         conr bench train --byol --encoder small --width 16 --size 28 --channels 1 \\\n"
+        "             --batch 128 --hidden 512 --features 64\n",
     .high = 1,
     .flags = flags,
     .run = run,

@@ -42,8 +42,9 @@ int usage_error(const char *format, ...) {
 }
 
 int library_error(void) {
+    progress_end();
     fprintf(stderr, "conr: %s\n", conr_error());
-    return EXIT_FAILED;
+    return was_interrupted() ? EXIT_INTERRUPTED : EXIT_FAILED;
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -187,6 +188,7 @@ int flag_int(const arguments *a, const char *name, long low, long high, int *out
 /* ---- output ---------------------------------------------------------------------------------- */
 
 int finish_output(void) {
+    progress_end();
     if (!fflush(stdout) && !ferror(stdout)) return EXIT_OK;
     fprintf(stderr, "conr: standard output: %s; give it a place that takes it\n", strerror(errno));
     return EXIT_FAILED;

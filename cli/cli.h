@@ -35,7 +35,7 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 /* "conr: WHAT: WHY; REMEDY" on stderr; returns EXIT_USAGE. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The library's message likewise; returns EXIT_FAILED. */
+/* The library's message likewise; returns EXIT_FAILED, or EXIT_INTERRUPTED after Ctrl-C. */
 int library_error(void);
 
 int operand_count(const arguments *a);

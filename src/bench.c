@@ -17,13 +17,13 @@ static double now(void) {
 }
 
 int conr_bench_peaks(conr *c, double *flops, double *bytes) {
-    if (c->peak_flops == 0) {
+    if (bytes && c->peak_copies == 0) {
         int rc = peak_copies(c->dev->threads, &c->peak_copies);
         if (rc < 0) return rc;
-        c->peak_flops = peak_flops(c->dev->threads);
     }
+    if (c->peak_flops == 0) c->peak_flops = peak_flops(c->dev->threads);
     *flops = c->peak_flops;
-    *bytes = c->peak_copies;
+    if (bytes) *bytes = c->peak_copies;
     return 0;
 }
 

@@ -1,0 +1,107 @@
+/* profile.c: the timed table. */
+#include "device/profile.h"
+
+#include "base/status.h"
+
+#include <string.h>
+#include <time.h>
+
+const char *const profile_names[PROFILE_KINDS] = {
+    [PROFILE_CONV_FORWARD] = "convolution, forward",
+    [PROFILE_CONV_BACK_DATA] = "convolution, data gradient",
+    [PROFILE_CONV_BACK_FILTER] = "convolution, filter gradient",
+    [PROFILE_NORM_FORWARD] = "norm + ReLU, forward",
+    [PROFILE_NORM_BACKWARD] = "norm + ReLU, backward",
+    [PROFILE_POOL] = "pools",
+    [PROFILE_ROWS] = "rows of features",
+    [PROFILE_SGD] = "weights",
+};
+
+static device_ops real; /* of the one device that is watched */
+static device *watched;
+static double spent[PROFILE_KINDS];
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A timed entry: same parameters, then the real one, then wait. */
+#define TIMED(kind, entry, PARAMETERS, ARGUMENTS)                                                  \
+    static int timed_##entry PARAMETERS {                                                          \
+        double before = now();                                                                     \
+        int rc = real.entry ARGUMENTS;                                                             \
+        if (rc == 0) rc = real.sync(dev);                                                          \
+        spent[kind] += now() - before;                                                             \
+        return rc;                                                                                 \
+    }
+
+TIMED(PROFILE_CONV_FORWARD, conv_forward,
+      (device * dev, const conv_plan *p, const act *x, const float *w, const float *bias, act *y,
+       const float *shift, float *sums, void *work),
+      (dev, p, x, w, bias, y, shift, sums, work))
+TIMED(PROFILE_CONV_BACK_DATA, conv_back_data,
+      (device * dev, const conv_plan *p, const act *dy, const float *w, bool add, act *dx,
+       void *work),
+      (dev, p, dy, w, add, dx, work))
+TIMED(PROFILE_CONV_BACK_FILTER, conv_back_filter,
+      (device * dev, const conv_plan *p, const act *x, const act *dy, bool add, float *dw,
+       float *dbias, void *work),
+      (dev, p, x, dy, add, dw, dbias, work))
+TIMED(PROFILE_NORM_FORWARD, norm_finish,
+      (device * dev, int c, int groups, int passes, double count, const float *sums, float momentum,
+       float *running, float *stat),
+      (dev, c, groups, passes, count, sums, momentum, running, stat))
+TIMED(PROFILE_NORM_FORWARD, norm_apply,
+      (device * dev, const norm_shape *s, const normed *y, const normed *shortcut,
+       const act *residual, bool relu, act *z),
+      (dev, s, y, shortcut, residual, relu, z))
+TIMED(PROFILE_NORM_BACKWARD, norm_back_sums,
+      (device * dev, const norm_shape *s, const normed *y, const act *z, bool relu, const act *dz,
+       bool add, float *sums, float *dgamma, float *dbeta, act *d_out),
+      (dev, s, y, z, relu, dz, add, sums, dgamma, dbeta, d_out))
+TIMED(PROFILE_NORM_BACKWARD, norm_back_apply,
+      (device * dev, const norm_shape *s, const normed *y, const act *z, bool relu, const act *dz,
+       const float *sums, double count, act *dy),
+      (dev, s, y, z, relu, dz, sums, count, dy))
+TIMED(PROFILE_POOL, max_pool, (device * dev, const pool_shape *s, const act *x, act *y),
+      (dev, s, x, y))
+TIMED(PROFILE_POOL, max_pool_back,
+      (device * dev, const pool_shape *s, const act *x, const act *dy, act *dx),
+      (dev, s, x, dy, dx))
+TIMED(PROFILE_POOL, mean_pool, (device * dev, const pool_shape *s, const act *x, act *y),
+      (dev, s, x, y))
+TIMED(PROFILE_POOL, mean_pool_back, (device * dev, const pool_shape *s, const act *dy, act *dx),
+      (dev, s, dy, dx))
+TIMED(PROFILE_ROWS, rows_normalize,
+      (device * dev, const float *x, int n, int d, float *out, float *norm),
+      (dev, x, n, d, out, norm))
+TIMED(PROFILE_ROWS, rows_normalize_back,
+      (device * dev, const float *out, const float *norm, const float *dout, int n, int d,
+       float *dx),
+      (dev, out, norm, dout, n, d, dx))
+TIMED(PROFILE_SGD, sgd,
+      (device * dev, const step_values *at, int which, bool average_first, float scale, size_t n,
+       float *w, const float *dw, float *v, float *average),
+      (dev, at, which, average_first, scale, n, w, dw, v, average))
+
+void profile_start(device *dev) {
+    ASSERT(!watched);
+    watched = dev;
+    real = dev->op;
+    memset(spent, 0, sizeof spent);
+#define PUT(entry) dev->op.entry = timed_##entry
+    PUT(conv_forward), PUT(conv_back_data), PUT(conv_back_filter);
+    PUT(norm_finish), PUT(norm_apply), PUT(norm_back_sums), PUT(norm_back_apply);
+    PUT(max_pool), PUT(max_pool_back), PUT(mean_pool), PUT(mean_pool_back);
+    PUT(rows_normalize), PUT(rows_normalize_back), PUT(sgd);
+#undef PUT
+}
+
+void profile_stop(device *dev, double seconds[PROFILE_KINDS]) {
+    ASSERT(watched == dev);
+    dev->op = real;
+    watched = NULL;
+    memcpy(seconds, spent, sizeof spent);
+}
