@@ -292,19 +292,14 @@ static void multiply_place(const stage *s, int k, int tiles) {
                          m + (size_t)r * s->columns + o, s->columns, false);
 }
 
-/* Writes (adds) a tile's outputs, rows x columns of them, and their sums about `about`. */
-static inline __attribute__((always_inline)) void
-put_outputs(quad o[4][4], float *base, size_t row_step, size_t step, int rows, int columns,
-            bool add, quad about, quad *sum, quad *squares) {
-    ALL for (int y = 0; y < rows; y++) ALL for (int x = 0; x < columns; x++) {
-        float *to = base + y * row_step + x * step;
-        quad value = o[y][x];
-        if (add) value += quad_at(to);
-        quad_put(to, value);
-        value -= about;
-        *sum += value;
-        *squares += value * value;
-    }
+/* Writes (adds) one output of a tile, and counts it in the sums about `about`. */
+static inline void put_output(quad value, float *to, bool add, quad about, quad *sum,
+                              quad *squares) {
+    if (add) value += quad_at(to);
+    quad_put(to, value);
+    value -= about;
+    *sum += value;
+    *squares += value * value;
 }
 
 /* Outputs of tiles [first,last), channels [c0,c1); sums: [2][c_out] of the chunk, or NULL. */
@@ -322,13 +317,16 @@ static void output_channels(const stage *s, int first, int last, int c0, int c1,
             quad o[4][4], about = {0}, sum = {0}, squares = {0};
             transform_output(s->m + (size_t)(i - first) * s->columns + c, place, o);
             if (sums) about = quad_at(shift + c);
-            if (whole && !s->add)
-                put_outputs(o, base + c, row_step, step, 4, 4, false, about, &sum, &squares);
-            else if (whole)
-                put_outputs(o, base + c, row_step, step, 4, 4, true, about, &sum, &squares);
-            else
-                put_outputs(o, base + c, row_step, step, rows, columns, s->add, about, &sum,
-                            &squares);
+            if (whole) {
+                ALL for (int k = 0; k < 16; k++)
+                    put_output(o[k / 4][k % 4], base + c + k / 4 * row_step + k % 4 * step, s->add,
+                               about, &sum, &squares);
+            } else {
+                for (int y = 0; y < rows; y++)
+                    for (int x = 0; x < columns; x++)
+                        put_output(o[y][x], base + c + y * row_step + x * step, s->add, about, &sum,
+                                   &squares);
+            }
             if (!sums) continue;
             quad_put(sums + c, quad_at(sums + c) + sum);
             quad_put(sums + s->c_out + c, quad_at(sums + s->c_out + c) + squares);
