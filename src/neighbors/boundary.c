@@ -1,0 +1,90 @@
+/* boundary.c: which rows lie between clusters (the paper's section 3.3), and how many of them a
+ * training step leaves out. */
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
+#include "conr_context.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* f: [d]; centroid: [K,d] */
+static float ratio_of(const float *f, const float *centroid, int d, int K, int own) {
+    double inside = 0, nearest = INFINITY;
+    for (int c = 0; c < K; c++) {
+        double sum = 0;
+        for (int j = 0; j < d; j++) {
+            double step = (double)f[j] - centroid[(size_t)c * d + j];
+            sum += step * step;
+        }
+        if (c == own)
+            inside = sqrt(sum);
+        else if (sum < nearest)
+            nearest = sum;
+    }
+    nearest = sqrt(nearest);
+    double larger = inside > nearest ? inside : nearest;
+    if (isinf(nearest)) return 0;
+    return larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
+}
+
+int conr_boundary(conr *c, const float *features, int64_t rows, int64_t width, conr_metric metric,
+                  const float *centroids, int K, const int32_t *labels, int normalize_centroids,
+                  float *ratio) {
+    int rc = 0;
+    if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
+    if ((rc = numbers_check("centroids", centroids, K, width)) < 0) return rc;
+    int n = (int)rows, d = (int)width;
+    for (int i = 0; i < n; i++)
+        if (labels[i] < 0 || labels[i] >= K)
+            return fail(CONR_EINVAL, "labels: row %d has %d, not 0 to %d; assign the rows first", i,
+                        labels[i], K - 1);
+    float *unit = NULL, *sizes = NULL, *centers = NULL;
+    sizes = memory_new("boundary", (size_t)(n > K ? n : K), sizeof *sizes);
+    centers = memory_new("boundary", (size_t)K * d, sizeof *centers);
+    TRY(sizes && centers ? 0 : CONR_ENOMEM);
+    memcpy(centers, centroids, (size_t)K * d * sizeof *centers);
+    if (normalize_centroids)
+        TRY(c->dev->op.rows_normalize(c->dev, centroids, K, d, centers, sizes));
+    if (metric == CONR_COSINE) {
+        unit = memory_new("boundary", (size_t)n * d, sizeof *unit);
+        TRY(unit ? 0 : CONR_ENOMEM);
+        TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, sizes));
+        features = unit;
+    }
+#pragma omp parallel for num_threads(c->dev->threads) schedule(static)
+    for (int i = 0; i < n; i++)
+        ratio[i] = ratio_of(features + (size_t)i * d, centers, d, K, labels[i]);
+done:
+    free(unit), free(sizes), free(centers);
+    return rc;
+}
+
+static int by_value(const void *a, const void *b) {
+    float left = *(const float *)a, right = *(const float *)b;
+    return (left > right) - (left < right);
+}
+
+int64_t conr_boundary_keep(const float *ratio, int64_t n, double fraction, unsigned char *kept,
+                           float *sigma) {
+    if (n < 1) return fail(CONR_EINVAL, "boundary: no rows; give at least one");
+    if (!(fraction >= 0 && fraction <= 1))
+        return fail(CONR_EINVAL, "boundary: fraction %g; give a number from 0 to 1", fraction);
+    float *sorted = memory_new("boundary", (size_t)n, sizeof *sorted);
+    if (!sorted) return CONR_ENOMEM;
+    memcpy(sorted, ratio, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    /* n * fraction may come out a hair below the whole number that is meant, as in 5 * 0.6 */
+    int64_t count = (int64_t)floor((double)n * fraction + 1e-9), left = 0;
+    float most = sorted[count > 1 ? count - 1 : 0];
+    for (int64_t i = 0; i < n; i++) left += kept[i] = ratio[i] <= most;
+    if (sigma) *sigma = most;
+    free(sorted);
+    return left;
+}
+
+double conr_boundary_fraction(double first, int epoch, int relax_epochs) {
+    if (relax_epochs <= 0 || epoch >= relax_epochs) return 1;
+    return first + (1 - first) * (epoch > 0 ? epoch : 0) / relax_epochs;
+}

@@ -1,0 +1,27 @@
+/* search.h: the exact nearest neighbors of every row among all rows. */
+#ifndef CONR_SEARCH_H
+#define CONR_SEARCH_H
+
+#include "device/device.h"
+
+/* The k best of each row of S = F F^T: the row itself first, then the larger value, then the lower
+ * index.  f: [n,d], unit rows; k <= n.  ids, values: [n,k]; values are S's, bit by bit those of
+ * cpu_gemm, but 1 for the row itself.  S itself is never stored: memory beside the results is two
+ * packed copies of f. */
+int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values);
+
+/* Puts (value, id) into a list of k ordered by the larger value, then the lower id, whose last
+ * falls out; nothing happens when it does not beat the last.  k > 0. */
+static inline void search_offer(int k, int32_t *ids, float *values, int32_t id, float value) {
+    int at = k - 1;
+    if (value < values[at] || (value == values[at] && id > ids[at])) return;
+    for (; at > 0 && (value > values[at - 1] || (value == values[at - 1] && id < ids[at - 1]));
+         at--) {
+        values[at] = values[at - 1];
+        ids[at] = ids[at - 1];
+    }
+    values[at] = value;
+    ids[at] = id;
+}
+
+#endif

@@ -1,0 +1,335 @@
+/* sparse.c: contextually affinitive neighbors row by row, for whole data sets.
+ *
+ * The matrices of neighbors.h have a few dozen entries a row.  They are kept as rows of (column,
+ * value) in ascending order of the column; sums of rows are merges, and H H^T is taken through the
+ * columns of H: only pairs that share a column are ever looked at. */
+#include "neighbors/neighbors.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "neighbors/affinity.h"
+#include "neighbors/search.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART = 10000 }; /* rows ranked between two reports */
+
+typedef struct entry {
+    int32_t col;
+    float value;
+} entry;
+
+typedef struct matrix { /* square, sparse */
+    int n;
+    size_t *start; /* [n+1]: row i is entry[start[i]] .. entry[start[i+1]-1] */
+    entry *entry;  /* both owned */
+} matrix;
+
+static void matrix_free(matrix *m) {
+    free(m->start);
+    free(m->entry);
+    *m = (matrix){0};
+}
+
+/* Room for `entries` in all; start is zeroed. */
+static int matrix_new(int n, size_t entries, matrix *out) {
+    out->n = n;
+    out->start = memory_new("neighbors", (size_t)n + 1, sizeof *out->start);
+    out->entry = memory_new("neighbors", entries, sizeof *out->entry);
+    if (!out->start || !out->entry) return matrix_free(out), CONR_ENOMEM;
+    memset(out->start, 0, ((size_t)n + 1) * sizeof *out->start);
+    return 0;
+}
+
+/* Counts in start[i+1] become offsets, shifted by one row: filling moves start[i+1] from the row's
+ * first entry to its end, where it belongs. */
+static void counts_to_places(matrix *m) {
+    size_t at = 0;
+    for (int i = 0; i < m->n; i++) {
+        size_t count = m->start[i + 1];
+        m->start[i + 1] = at;
+        at += count;
+    }
+}
+
+static int transpose(const matrix *m, matrix *out) {
+    int rc = matrix_new(m->n, m->start[m->n], out);
+    if (rc < 0) return rc;
+    for (size_t e = 0; e < m->start[m->n]; e++) out->start[m->entry[e].col + 1]++;
+    counts_to_places(out);
+    for (int i = 0; i < m->n; i++)
+        for (size_t e = m->start[i]; e < m->start[i + 1]; e++)
+            out->entry[out->start[m->entry[e].col + 1]++] = (entry){i, m->entry[e].value};
+    return 0;
+}
+
+/* out = a + b; out has room for the entries of both. */
+static void add(const matrix *a, const matrix *b, matrix *out) {
+    size_t to = 0;
+    for (int i = 0; i < a->n; i++) {
+        const entry *x = a->entry + a->start[i], *x_end = a->entry + a->start[i + 1];
+        const entry *y = b->entry + b->start[i], *y_end = b->entry + b->start[i + 1];
+        while (x < x_end || y < y_end) {
+            if (y == y_end || (x < x_end && x->col < y->col)) {
+                out->entry[to++] = *x++;
+            } else if (x == x_end || y->col < x->col) {
+                out->entry[to++] = *y++;
+            } else {
+                out->entry[to++] = (entry){x->col, x->value + y->value};
+                x++, y++;
+            }
+        }
+        out->start[i + 1] = to;
+    }
+}
+
+/* m <- m + m^T */
+static int symmetrize(matrix *m) {
+    int rc = 0;
+    matrix turned = {0}, sum = {0};
+    TRY(transpose(m, &turned));
+    TRY(matrix_new(m->n, 2 * m->start[m->n], &sum));
+    add(m, &turned, &sum);
+    matrix_free(m);
+    *m = sum;
+    sum = (matrix){0};
+done:
+    matrix_free(&turned);
+    matrix_free(&sum);
+    return rc;
+}
+
+/* A = (R + R^T)/2 of the first k1 of each list.  ids: [n,width] */
+static int adjacency(const int32_t *ids, int n, int width, int k1, matrix *a) {
+    int rc = matrix_new(n, (size_t)n * k1, a);
+    if (rc < 0) return rc;
+    for (int i = 0; i < n; i++) {
+        entry *row = a->entry + (size_t)i * k1;
+        for (int e = 0; e < k1; e++) { /* sorted by insertion: k1 is small */
+            int32_t col = ids[(size_t)i * width + e];
+            int at = e;
+            for (; at > 0 && row[at - 1].col > col; at--) row[at] = row[at - 1];
+            row[at] = (entry){col, 0.5f};
+        }
+        a->start[i + 1] = (size_t)(i + 1) * k1;
+    }
+    return symmetrize(a);
+}
+
+/* ---- propagation ----------------------------------------------------------------------------- */
+
+/* A row of sums while it is made. */
+typedef struct sums {
+    int32_t *col;  /* [room] */
+    double *value; /* [room] */
+    size_t count;
+} sums;
+
+/* out = in + weight * row */
+static void merge(const sums *in, float weight, const entry *row, const entry *end, sums *out) {
+    size_t x = 0, to = 0;
+    while (x < in->count || row < end) {
+        bool left = row == end || (x < in->count && in->col[x] <= row->col);
+        bool right = row < end && (x == in->count || row->col <= in->col[x]);
+        out->col[to] = left ? in->col[x] : row->col;
+        double sum = left ? in->value[x++] : 0;
+        if (right) sum += (double)weight * row++->value;
+        out->value[to++] = sum;
+    }
+    out->count = to;
+}
+
+/* Row i of the next H into `to`; returns its entries.  edge: [k2], of row i; scratch: two rows of
+ * sums with room for all the entries together, and so many floats. */
+static size_t propagate_row(const matrix *a, const affinity_edge *edge, int k2, sums scratch[2],
+                            float *unit, entry *to) {
+    scratch[0].count = 0;
+    for (int e = 0; e < k2; e++) {
+        const entry *row = a->entry + a->start[edge[e].to];
+        merge(&scratch[e & 1], edge[e].weight, row, a->entry + a->start[edge[e].to + 1],
+              &scratch[!(e & 1)]);
+    }
+    const sums *sum = &scratch[k2 & 1];
+    affinity_unit(sum->value, sum->count, unit);
+    size_t count = 0;
+    for (size_t c = 0; c < sum->count; c++)
+        if (unit[c] != 0) to[count++] = (entry){sum->col[c], unit[c]};
+    return count;
+}
+
+/* Rows were given more room than they took: closes the gaps.  count: [n] */
+static void compact(matrix *m, const size_t *count) {
+    size_t to = 0;
+    for (int i = 0; i < m->n; i++) {
+        size_t from = m->start[i];
+        memmove(m->entry + to, m->entry + from, count[i] * sizeof *m->entry);
+        m->start[i] = to;
+        to += count[i];
+    }
+    m->start[m->n] = to;
+    entry *smaller = realloc(m->entry, (to ? to : 1) * sizeof *smaller);
+    if (smaller) m->entry = smaller;
+}
+
+/* The most entries that row i of the next H can have. */
+static size_t row_room(const matrix *a, const affinity_edge *edge, int k2) {
+    size_t room = 0;
+    for (int e = 0; e < k2; e++) room += a->start[edge[e].to + 1] - a->start[edge[e].to];
+    return room < (size_t)a->n ? room : (size_t)a->n;
+}
+
+/* h = the next H of a.  edges: [n,k2] */
+static int propagate(const device *dev, const matrix *a, const affinity_edge *edges, int k2,
+                     matrix *h) {
+    int rc = 0, n = a->n;
+    size_t total = 0, most = 0;
+    size_t *count = memory_new("neighbors", (size_t)n, sizeof *count);
+    char *scratch = NULL;
+    TRY(count ? 0 : CONR_ENOMEM);
+    for (int i = 0; i < n; i++) {
+        size_t room = row_room(a, edges + (size_t)i * k2, k2);
+        total += room;
+        if (room > most) most = room;
+    }
+    TRY(matrix_new(n, total, h));
+    for (int i = 0; i < n; i++)
+        h->start[i + 1] = h->start[i] + row_room(a, edges + (size_t)i * k2, k2);
+    size_t one = (most + 8) * (2 * (sizeof(double) + sizeof(int32_t)) + sizeof(float));
+    one = (one + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    scratch = memory_new("neighbors", one, (size_t)dev->threads);
+    TRY(scratch ? 0 : CONR_ENOMEM);
+#pragma omp parallel num_threads(dev->threads)
+    {
+        double *values = (double *)(scratch + one * omp_get_thread_num());
+        int32_t *columns = (int32_t *)(values + 2 * most);
+        sums rows[2] = {{columns, values, 0}, {columns + most, values + most, 0}};
+        float *unit = (float *)(columns + 2 * most);
+#pragma omp for schedule(dynamic, 64)
+        for (int i = 0; i < n; i++)
+            count[i] =
+                propagate_row(a, edges + (size_t)i * k2, k2, rows, unit, h->entry + h->start[i]);
+    }
+    compact(h, count);
+done:
+    free(count);
+    free(scratch);
+    return rc;
+}
+
+/* ---- ranking --------------------------------------------------------------------------------- */
+
+/* What one thread needs to rank rows; sum is all zero between two rows. */
+typedef struct ranker {
+    double *sum;      /* [n] */
+    int32_t *touched; /* [n+1] */
+    float *values;    /* [k] */
+} ranker;
+
+/* sum += value * column, noting which sums are new; returns how many are in all.  Without a branch,
+ * which could not be foreseen: this is where the time goes. */
+static inline int accumulate(double value, const entry *at, const entry *end, ranker *r,
+                             int touched) {
+    for (; at < end; at++) {
+        double old = r->sum[at->col];
+        r->sum[at->col] = old + value * at->value;
+        r->touched[touched] = at->col;
+        touched += old == 0;
+    }
+    return touched;
+}
+
+/* Row j, if above zero and not taken before, into the list behind out[0]. */
+static inline void take(ranker *r, int32_t j, int k, int32_t *out) {
+    float value = (float)r->sum[j];
+    r->sum[j] = 0;
+    if (value > 0 && value >= r->values[k - 2]) search_offer(k - 1, out + 1, r->values, j, value);
+}
+
+/* The k best of row i of H H^T, filled up from S.  by_s: the row's list of S; out: [k] */
+static void rank_row(const matrix *h, const matrix *columns, int i, const int32_t *by_s, int k,
+                     ranker *r, int32_t *out) {
+    int touched = 0, listed = k - 1;
+    if (k == 1) {
+        out[0] = i;
+        return;
+    }
+    for (size_t e = h->start[i]; e < h->start[i + 1]; e++) {
+        size_t col = (size_t)h->entry[e].col;
+        touched = accumulate(h->entry[e].value, columns->entry + columns->start[col],
+                             columns->entry + columns->start[col + 1], r, touched);
+    }
+    out[0] = i;
+    for (int at = 0; at < k - 1; at++) out[1 + at] = INT32_MAX, r->values[at] = 0;
+    r->sum[i] = 0;
+    /* the near ones first: the rest then mostly fails at the first look */
+    for (int at = 1; at < k; at++) take(r, by_s[at], k, out);
+    for (int t = 0; t < touched; t++) take(r, r->touched[t], k, out);
+    while (listed > 0 && r->values[listed - 1] == 0) listed--;
+    for (int at = 1, found = listed; found < k - 1; at++) {
+        bool there = false;
+        for (int l = 1; l <= listed; l++) there |= out[l] == by_s[at];
+        if (!there) out[1 + found++] = by_s[at];
+    }
+}
+
+/* ids: [n,k]; by_s: [n,width] */
+static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, int k, int32_t *ids) {
+    int rc = 0, n = h->n;
+    matrix columns = {0};
+    size_t one = (size_t)(n + 1) * (sizeof(double) + sizeof(int32_t)) + (size_t)k * sizeof(float);
+    one = (one + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    char *memory = memory_new("neighbors", one, (size_t)dev->threads);
+    TRY(memory ? 0 : CONR_ENOMEM);
+    TRY(transpose(h, &columns));
+    for (int first = 0; first < n; first += PART) {
+        int last = first + PART < n ? first + PART : n;
+#pragma omp parallel num_threads(dev->threads)
+        {
+            char *own = memory + one * omp_get_thread_num();
+            ranker r = {.sum = (double *)own};
+            r.touched = (int32_t *)(r.sum + n);
+            r.values = (float *)(r.touched + n + 1);
+            memset(r.sum, 0, (size_t)n * sizeof *r.sum);
+#pragma omp for schedule(dynamic, 32)
+            for (int i = first; i < last; i++)
+                rank_row(h, &columns, i, by_s + (size_t)i * width, k, &r, ids + (size_t)i * k);
+        }
+        TRY(device_report(dev, "ranking", last, n));
+    }
+done:
+    matrix_free(&columns);
+    free(memory);
+    return rc;
+}
+
+int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
+                     int32_t *ids) {
+    int rc = 0, width = affinity_width(o), k2 = o->k2;
+    matrix a = {0}, h = {0};
+    float *values = memory_new("neighbors", (size_t)n * width, sizeof *values);
+    int32_t *by_s = memory_new("neighbors", (size_t)n * width, sizeof *by_s);
+    affinity_edge *edges = memory_new("neighbors", (size_t)n * k2, sizeof *edges);
+    TRY(values && by_s && edges ? 0 : CONR_ENOMEM);
+
+    TRY(search_nearest(dev, f, n, d, width, by_s, values));
+#pragma omp parallel for num_threads(dev->threads) schedule(static)
+    for (int i = 0; i < n; i++)
+        affinity_edges(by_s + (size_t)i * width, values + (size_t)i * width, o,
+                       edges + (size_t)i * k2);
+    TRY(adjacency(by_s, n, width, o->k1, &a));
+    for (int layer = 0; layer < o->layers; layer++) {
+        if (layer > 0 && o->resymmetrize) TRY(symmetrize(&a));
+        TRY(propagate(dev, &a, edges, k2, &h));
+        matrix_free(&a);
+        a = h;
+        h = (matrix){0};
+    }
+    TRY(rank(dev, &a, by_s, width, o->k, ids));
+done:
+    matrix_free(&a);
+    matrix_free(&h);
+    free(values), free(by_s), free(edges);
+    return rc;
+}
