@@ -1,0 +1,206 @@
+/* kmeans.c: the public calls: k-means as the best of several runs, and the nearest centroid. */
+#include "clusters/kmeans.h"
+
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
+#include "conr_context.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+conr_kmeans_options conr_kmeans_defaults(void) {
+    return (conr_kmeans_options){
+        .metric = CONR_COSINE, .restarts = 10, .iterations = 300, .tolerance = 1e-4, .seed = 1};
+}
+
+static int check_options(const conr_kmeans_options *o, int64_t n) {
+    if (o->clusters < 1) return fail(CONR_EINVAL, "clusters: %d; give at least 1", o->clusters);
+    if (o->clusters > n)
+        return fail(CONR_EINVAL, "clusters: %d are more than the %lld rows; give at most %lld",
+                    o->clusters, (long long)n, (long long)n);
+    if (o->metric != CONR_COSINE && o->metric != CONR_EUCLIDEAN)
+        return fail(CONR_EINVAL, "metric: %d is unknown; give cosine or euclidean", (int)o->metric);
+    if (o->restarts < 0 || (o->restarts == 0 && !o->start))
+        return fail(CONR_EINVAL, "restarts: %d; give at least 1", o->restarts);
+    if (o->iterations < 1)
+        return fail(CONR_EINVAL, "iterations: %d; give at least 1", o->iterations);
+    if (!(o->tolerance >= 0))
+        return fail(CONR_EINVAL, "tolerance: %g; give a number >= 0", o->tolerance);
+    return 0;
+}
+
+/* ---- the nearest centroid -------------------------------------------------------------------- */
+
+/* labels and distances (or NULL) of the points; centroids: [K,d], as users see them. */
+static int assign(const device *dev, const points *p, const float *centroids, int K,
+                  int32_t *labels, float *distances) {
+    int rc = 0, d = p->d, mr = p->kernel->mr, nr = p->kernel->nr;
+    int slots = (K + mr - 1) / mr * mr;
+    float *w = memory_new("k-means", (size_t)slots * d, sizeof *w);
+    float *tall = memory_new("k-means", (size_t)slots * d, sizeof *tall);
+    float *half = memory_new("k-means", (size_t)slots, sizeof *half);
+    TRY(w && tall && half ? 0 : CONR_ENOMEM);
+    memset(w, 0, (size_t)slots * d * sizeof *w);
+    for (int c = 0; c < slots; c++) half[c] = INFINITY;
+    for (int c = 0; c < K; c++)
+        half[c] = points_center(p, centroids + (size_t)c * d, w + (size_t)c * d);
+    gemm_pack_all(w, slots, d, mr, 1, tall);
+#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 8)
+    for (int i = 0; i < p->n; i += nr) {
+        float score[GEMM_NR], next[GEMM_NR], tile[GEMM_TILE];
+        int32_t slot[GEMM_NR];
+        points_best best = {score, next, slot};
+        points_best_clear(p, &best);
+        for (int c = 0; c < slots; c += mr) {
+            gemm_tile(p->kernel, d, tall + (size_t)c * d, p->wide + (size_t)i * d, tile);
+            points_offer(p, tile, half + c, c, mr, &best);
+        }
+        for (int r = 0; r < nr && i + r < p->n; r++) {
+            const float *x = p->x + (size_t)(i + r) * d, *center = w + (size_t)slot[r] * d;
+            double sum = 0;
+            labels[i + r] = slot[r];
+            if (!distances) continue;
+            for (int j = 0; j < d; j++)
+                sum += p->metric == CONR_COSINE
+                           ? (double)x[j] * center[j]
+                           : ((double)x[j] - center[j]) * ((double)x[j] - center[j]);
+            distances[i + r] = (float)(p->metric == CONR_COSINE ? 1 - sum : sqrt(sum));
+        }
+    }
+done:
+    free(w), free(tall), free(half);
+    return rc;
+}
+
+/* The mean of K rows: what both sides are shifted by, so that a row's label depends on itself and
+ * the centroids alone. */
+static void middle(const float *rows, int64_t n, int d, float *out) {
+    for (int j = 0; j < d; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += rows[i * d + j];
+        out[j] = (float)(sum / (double)n);
+    }
+}
+
+static int assign_features(device *dev, const float *features, int n, int d, conr_metric metric,
+                           const float *centroids, int K, int32_t *labels, float *distances) {
+    points p = {0};
+    float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
+    int rc = shift ? 0 : CONR_ENOMEM;
+    TRY(rc);
+    middle(centroids, K, d, shift);
+    TRY(points_make(dev, features, n, d, metric, shift, &p));
+    TRY(assign(dev, &p, centroids, K, labels, distances));
+done:
+    points_free(&p);
+    free(shift);
+    return rc;
+}
+
+int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
+                const float *centroids, int K, int32_t *labels, float *distances) {
+    int rc;
+    if ((rc = numbers_check("features", features, n, d)) < 0) return rc;
+    if ((rc = numbers_check("centroids", centroids, K, d)) < 0) return rc;
+    return assign_features(c->dev, features, (int)n, (int)d, metric, centroids, K, labels,
+                           distances);
+}
+
+/* ---- the best of several runs ---------------------------------------------------------------- */
+
+/* Collects steps for the caller's history. */
+typedef struct recorder {
+    conr_kmeans_history *to; /* NULL: nobody asked */
+    int room;
+    int failed;
+} recorder;
+
+static void record(const conr_kmeans_step *step, void *user) {
+    recorder *r = user;
+    if (!r->to || r->failed) return;
+    if (r->to->steps == r->room) {
+        int room = r->room ? 2 * r->room : 64;
+        conr_kmeans_step *more = realloc(r->to->step, (size_t)room * sizeof *more);
+        if (!more) {
+            r->failed = fail_memory("k-means", (double)room * sizeof *more);
+            return;
+        }
+        r->to->step = more;
+        r->room = room;
+    }
+    r->to->step[r->to->steps++] = *step;
+}
+
+void conr_kmeans_history_free(conr_kmeans_history *h) {
+    free(h->step);
+    *h = (conr_kmeans_history){0};
+}
+
+/* All runs; best: [K,d] means in the space of p. */
+static int run_all(device *dev, const points *p, const conr_kmeans_options *o, recorder *r,
+                   double *best, int *best_run) {
+    int rc = 0, K = o->clusters, d = p->d;
+    size_t size = (size_t)K * d;
+    double least = INFINITY, objective;
+    int32_t *chosen = memory_new("k-means", (size_t)(o->restarts + 1) * K, sizeof *chosen);
+    double *mean = memory_new("k-means", size, sizeof *mean);
+    TRY(chosen && mean ? 0 : CONR_ENOMEM);
+    TRY(seeding_choose(dev, p, K, o->restarts, o->seed, chosen));
+    for (int run = 0; run < o->restarts + (o->start != NULL); run++) {
+        for (size_t at = 0; at < size; at++) {
+            int c = (int)(at / d), j = (int)(at % d);
+            mean[at] = run == o->restarts ? (double)o->start[at] - p->shift[j]
+                                          : p->x[(size_t)chosen[(size_t)run * K + c] * d + j];
+        }
+        TRY(device_report(dev, "k-means", run, o->restarts + (o->start != NULL)));
+        TRY(lloyd_run(dev, p, o, run, mean, &objective, record, r));
+        TRY(r->failed);
+        if (objective < least) {
+            least = objective;
+            *best_run = run;
+            memcpy(best, mean, size * sizeof *best);
+        }
+    }
+done:
+    free(chosen), free(mean);
+    return rc;
+}
+
+int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
+                const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                conr_kmeans_history *history) {
+    int rc = 0;
+    if (history) *history = (conr_kmeans_history){0};
+    if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
+    if ((rc = check_options(o, rows)) < 0) return rc;
+    if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;
+    int n = (int)rows, d = (int)width;
+    points p = {0};
+    recorder r = {.to = history};
+    int best_run = 0;
+    double *best = memory_new("k-means", (size_t)o->clusters * d, sizeof *best);
+    float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
+    float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
+    TRY(best && shift && distances ? 0 : CONR_ENOMEM);
+    middle(features, n, d, shift);
+    TRY(points_make(c->dev, features, n, d, o->metric, shift, &p));
+    TRY(run_all(c->dev, &p, o, &r, best, &best_run));
+    for (size_t at = 0; at < (size_t)o->clusters * d; at++)
+        centroids[at] = (float)(best[at] + p.shift[at % d]);
+    points_free(&p);
+    TRY(assign_features(c->dev, features, n, d, o->metric, centroids, o->clusters, labels,
+                        distances));
+    if (history) {
+        for (int i = 0; i < n; i++)
+            history->objective +=
+                o->metric == CONR_COSINE ? distances[i] : (double)distances[i] * distances[i];
+        history->run = best_run;
+    }
+done:
+    if (rc < 0 && history) conr_kmeans_history_free(history);
+    points_free(&p);
+    free(best), free(shift), free(distances);
+    return rc;
+}

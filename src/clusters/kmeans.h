@@ -1,0 +1,19 @@
+/* kmeans.h: the parts of k-means: seeding and one run. */
+#ifndef CONR_KMEANS_H
+#define CONR_KMEANS_H
+
+#include "clusters/points.h"
+
+/* Greedy k-means++ (Arthur & Vassilvitskii 2007): the first center is a row drawn evenly; each next
+ * one is the best of 2 + ln K rows drawn in proportion to their d2 to the nearest center so far.
+ * chosen: [runs,K], rows of p.  Run r depends on seed and r alone. */
+int seeding_choose(device *dev, const points *p, int K, int runs, uint64_t seed, int32_t *chosen);
+
+typedef void lloyd_on_step(const conr_kmeans_step *step, void *user);
+
+/* One run of Lloyd's iteration from `mean` ([K,d], in the space of p: shifted, not scaled), which
+ * it leaves at its result.  *objective: of the last step. */
+int lloyd_run(device *dev, const points *p, const conr_kmeans_options *o, int run, double *mean,
+              double *objective, lloyd_on_step *on_step, void *user);
+
+#endif

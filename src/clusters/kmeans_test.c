@@ -1,0 +1,323 @@
+/* kmeans_test.c: k-means against plain Lloyd, its promises, and nasty inputs; labels in files. */
+#include "base/test_help.h"
+
+#include "base/rng.h"
+#include "conr.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static conr *one, *three;
+
+static int open_all(void **state) {
+    (void)state;
+    assert_ok(conr_open("cpu", 1, &one));
+    assert_ok(conr_open("cpu", 3, &three));
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    conr_close(one), conr_close(three);
+    return 0;
+}
+
+/* n rows around K centers far from the origin; labels: [n], the center of each. */
+static float *blobs(int n, int d, int K, double noise, int32_t *labels) {
+    float *x = malloc((size_t)n * d * sizeof *x), *center = malloc((size_t)K * d * sizeof *center);
+    rng r = rng_at(9, 0, (uint32_t)n, RNG_TEST);
+    for (int i = 0; i < K * d; i++) center[i] = 5 + (float)rng_normal(&r);
+    for (int i = 0; i < n; i++) {
+        int c = (int)rng_below(&r, (uint32_t)K);
+        if (labels) labels[i] = c;
+        for (int j = 0; j < d; j++)
+            x[(size_t)i * d + j] = center[c * d + j] + (float)(noise * rng_normal(&r));
+    }
+    free(center);
+    return x;
+}
+
+/* The squared distance, or 1 - cos, in double. */
+static double apart(const float *a, const float *b, int d, conr_metric metric) {
+    double dot = 0, aa = 0, bb = 0, squares = 0;
+    for (int j = 0; j < d; j++) {
+        dot += (double)a[j] * b[j], aa += (double)a[j] * a[j], bb += (double)b[j] * b[j];
+        squares += ((double)a[j] - b[j]) * ((double)a[j] - b[j]);
+    }
+    if (metric == CONR_EUCLIDEAN) return squares;
+    return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
+}
+
+/* What every result promises: labels are the nearest centroids, assigning again gives them, the
+ * objective is what it says and never grew, centroids are the means of their rows. */
+static void check_result(const float *x, int n, int d, const conr_kmeans_options *o,
+                         const float *centroids, const int32_t *labels,
+                         const conr_kmeans_history *h) {
+    int32_t *again = malloc(n * sizeof *again);
+    float *distances = malloc(n * sizeof *distances);
+    double sum = 0;
+    assert_ok(conr_assign(one, x, n, d, o->metric, centroids, o->clusters, again, distances));
+    assert_memory_equal(labels, again, n * sizeof *again);
+    for (int i = 0; i < n; i++) {
+        double own = apart(x + i * d, centroids + labels[i] * d, d, o->metric), least = INFINITY;
+        for (int c = 0; c < o->clusters; c++) {
+            double other = apart(x + i * d, centroids + c * d, d, o->metric);
+            least = other < least ? other : least;
+        }
+        assert_true(own <= least + 1e-5 * (1 + least));
+        double shown = o->metric == CONR_COSINE ? distances[i] : distances[i] * distances[i];
+        assert_true(fabs(shown - own) <= 1e-5 * (1 + own));
+        sum += own;
+    }
+    assert_true(fabs(sum - h->objective) <= 1e-5 * (1 + sum));
+    for (int s = 1; s < h->steps; s++)
+        if (h->step[s].run == h->step[s - 1].run && !h->step[s].refilled &&
+            !h->step[s - 1].refilled)
+            assert_true(h->step[s].objective <= h->step[s - 1].objective * (1 + 1e-6) + 1e-6);
+    free(again), free(distances);
+}
+
+static void run_and_check(const float *x, int n, int d, conr_kmeans_options o, double *objective) {
+    float *c1 = malloc(o.clusters * d * sizeof *c1), *c3 = malloc(o.clusters * d * sizeof *c3);
+    int32_t *l1 = malloc(n * sizeof *l1), *l3 = malloc(n * sizeof *l3);
+    conr_kmeans_history h1, h3;
+    assert_ok(conr_kmeans(one, x, n, d, &o, c1, l1, &h1));
+    assert_ok(conr_kmeans(three, x, n, d, &o, c3, l3, &h3));
+    assert_memory_equal(c1, c3, o.clusters * d * sizeof *c1);
+    assert_memory_equal(l1, l3, n * sizeof *l1);
+    assert_int_equal(h1.steps, h3.steps);
+    assert_true(h1.objective == h3.objective);
+    check_result(x, n, d, &o, c1, l1, &h1);
+    if (objective) *objective = h1.objective;
+    conr_kmeans_history_free(&h1), conr_kmeans_history_free(&h3);
+    free(c1), free(c3), free(l1), free(l3);
+}
+
+static void keeps_its_promises(void **state) {
+    (void)state;
+    conr_kmeans_options o = conr_kmeans_defaults();
+    o.restarts = 3;
+    for (int metric = 0; metric < 2; metric++) {
+        o.metric = metric ? CONR_EUCLIDEAN : CONR_COSINE;
+        float *x = blobs(3000, 20, 15, 0.6, NULL);
+        for (o.clusters = 1; o.clusters < 120; o.clusters = o.clusters * 3 + 1)
+            run_and_check(x, 3000, 20, o, NULL);
+        free(x);
+    }
+}
+
+/* Plain Lloyd from the same start, in double: the bounds of lloyd.c must not change the way. */
+static void follows_plain_lloyd(void **state) {
+    (void)state;
+    enum { N = 1500, D = 12, K = 40 };
+    float *x = blobs(N, D, 25, 0.8, NULL), start[K * D], found[K * D];
+    int32_t labels[N];
+    double center[K * D], sum[K * D];
+    int own[N], count[K];
+    memcpy(start, x, sizeof start);
+    for (int i = 0; i < K * D; i++) center[i] = start[i];
+    for (int iteration = 0; iteration < 25; iteration++) {
+        memset(sum, 0, sizeof sum), memset(count, 0, sizeof count);
+        for (int i = 0; i < N; i++) {
+            double least = INFINITY;
+            for (int c = 0; c < K; c++) {
+                double d2 = 0;
+                for (int j = 0; j < D; j++)
+                    d2 += (x[i * D + j] - center[c * D + j]) * (x[i * D + j] - center[c * D + j]);
+                if (d2 < least) least = d2, own[i] = c;
+            }
+            count[own[i]]++;
+            for (int j = 0; j < D; j++) sum[own[i] * D + j] += x[i * D + j];
+        }
+        for (int i = 0; i < K * D; i++) center[i] = sum[i] / count[i / D];
+    }
+    conr_kmeans_options o = conr_kmeans_defaults();
+    o.clusters = K, o.metric = CONR_EUCLIDEAN, o.restarts = 0, o.start = start;
+    o.iterations = 25, o.tolerance = 0;
+    assert_ok(conr_kmeans(three, x, N, D, &o, found, labels, NULL));
+    for (int i = 0; i < K * D; i++) assert_true(fabs(found[i] - center[i]) < 1e-4);
+    free(x);
+}
+
+static void finds_blobs(void **state) {
+    (void)state;
+    enum { N = 2000, D = 16, K = 12 };
+    int32_t truth[N], labels[N];
+    float *x = blobs(N, D, K, 0.15, truth), centroids[K * D];
+    conr_kmeans_options o = conr_kmeans_defaults();
+    o.clusters = K;
+    for (int metric = 0; metric < 2; metric++) {
+        o.metric = metric ? CONR_EUCLIDEAN : CONR_COSINE;
+        assert_ok(conr_kmeans(three, x, N, D, &o, centroids, labels, NULL));
+        for (int i = 1; i < N; i++)
+            for (int j = i - 1; j >= 0 && j > i - 50; j--)
+                assert_int_equal(truth[i] == truth[j], labels[i] == labels[j]);
+    }
+    free(x);
+}
+
+static void warm_start_is_one_more_run(void **state) {
+    (void)state;
+    enum { N = 1200, D = 8, K = 30 };
+    float *x = blobs(N, D, K, 0.5, NULL), good[K * D], centroids[K * D];
+    int32_t labels[N];
+    conr_kmeans_options o = conr_kmeans_defaults();
+    conr_kmeans_history h;
+    double alone;
+    o.clusters = K, o.restarts = 10, o.metric = CONR_EUCLIDEAN;
+    assert_ok(conr_kmeans(one, x, N, D, &o, good, labels, &h));
+    alone = h.objective;
+    conr_kmeans_history_free(&h);
+    o.restarts = 1, o.seed = 99, o.start = good;
+    assert_ok(conr_kmeans(one, x, N, D, &o, centroids, labels, &h));
+    assert_true(h.objective <= alone * (1 + 1e-6));
+    assert_int_equal(h.step[h.steps - 1].run, 1);
+    conr_kmeans_history_free(&h);
+    free(x);
+}
+
+/* ---- nasty inputs ---------------------------------------------------------------------------- */
+
+static void degenerate(void **state) {
+    (void)state;
+    enum { N = 60, D = 3 };
+    float same[N * D], few[N * D], zero[N * D] = {0}, line[N * D];
+    double objective;
+    for (int i = 0; i < N * D; i++) {
+        same[i] = 1.5f;
+        few[i] = (float)(i / D % 4 == i % D) * 2; /* four different rows, one of them zero */
+        line[i] = i % D ? 0 : (float)(i < N * D / 2 ? 1 : -1) * (1 + (float)i);
+    }
+    const float *sets[] = {same, few, zero, line};
+    for (int s = 0; s < 4; s++)
+        for (int metric = 0; metric < 2; metric++)
+            for (int K = 1; K <= N; K = K == 1 ? 7 : K == 7 ? N : N + 1) {
+                conr_kmeans_options o = conr_kmeans_defaults();
+                o.clusters = K, o.metric = metric ? CONR_EUCLIDEAN : CONR_COSINE, o.restarts = 2;
+                run_and_check(sets[s], N, D, o, &objective);
+                if (K >= 4 && s < 2 && metric) assert_true(objective < 1e-9);
+            }
+    conr_kmeans_options o = conr_kmeans_defaults();
+    o.clusters = 1;
+    run_and_check(line, 1, D, o, NULL); /* n = 1 */
+}
+
+/* Far from everything, twice: clusters run empty and must be given rows. */
+static void refills_empty_clusters(void **state) {
+    (void)state;
+    enum { N = 400, D = 4, K = 6 };
+    float *x = blobs(N, D, K, 0.2, NULL), start[K * D], centroids[K * D];
+    int32_t labels[N], count[K] = {0}, refilled = 0;
+    conr_kmeans_options o = conr_kmeans_defaults();
+    conr_kmeans_history h;
+    for (int i = 0; i < K * D; i++) start[i] = i < D ? 5 : 1e4f + (float)i;
+    o.clusters = K, o.metric = CONR_EUCLIDEAN, o.restarts = 0, o.start = start;
+    assert_ok(conr_kmeans(one, x, N, D, &o, centroids, labels, &h));
+    check_result(x, N, D, &o, centroids, labels, &h);
+    for (int s = 0; s < h.steps; s++) refilled += h.step[s].refilled;
+    for (int i = 0; i < N; i++) count[labels[i]]++;
+    for (int c = 0; c < K; c++) assert_true(count[c] > 0);
+    assert_true(refilled >= K - 1);
+    conr_kmeans_history_free(&h);
+    free(x);
+}
+
+static void refuses(void **state) {
+    (void)state;
+    float x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, centroids[12];
+    int32_t labels[6];
+    conr_kmeans_options o = conr_kmeans_defaults();
+    o.clusters = 7;
+    assert_fails(CONR_EINVAL, "more than the 6 rows",
+                 conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    o.clusters = 0;
+    assert_fails(CONR_EINVAL, "clusters", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    o.clusters = 2, o.restarts = 0;
+    assert_fails(CONR_EINVAL, "restarts", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    o.restarts = 1, x[5] = NAN;
+    assert_fails(CONR_ENUMBER, "row 2", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    x[5] = 3e38f, x[4] = -3e38f, o.metric = CONR_EUCLIDEAN;
+    assert_fails(CONR_ENUMBER, "too long", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    assert_fails(CONR_EINVAL, "centroids",
+                 conr_assign(one, x, 6, 2, CONR_COSINE, centroids, 0, labels, NULL));
+}
+
+/* ---- how many -------------------------------------------------------------------------------- */
+
+static void estimates_the_number(void **state) {
+    (void)state;
+    conr_kmeans_options o = conr_kmeans_defaults();
+    for (int K = 3; K <= 14; K += 11) {
+        int chosen;
+        double score[20];
+        float *x = blobs(1500, 24, K, 0.3, NULL);
+        o.metric = CONR_EUCLIDEAN;
+        assert_ok(conr_choose_clusters(three, x, 1500, 24, &o, 2, 20, &chosen, score));
+        assert_int_equal(chosen, K);
+        assert_ok(conr_choose_clusters(one, x, 1500, 24, &o, 2, 20, &chosen, NULL));
+        assert_int_equal(chosen, K);
+        free(x);
+    }
+    float two[] = {0, 1, 1, 0};
+    int chosen;
+    assert_ok(conr_choose_clusters(one, two, 2, 2, &o, 1, 50, &chosen, NULL));
+    assert_in_range(chosen, 1, 2);
+    assert_fails(CONR_EINVAL, "range",
+                 conr_choose_clusters(one, two, 2, 2, &o, 5, 4, &chosen, NULL));
+}
+
+/* ---- labels in files ------------------------------------------------------------------------- */
+
+static void read_text(const char *text, const char *column, const int64_t *wanted, int64_t n) {
+    int64_t *labels, count;
+    assert_ok(
+        conr_read_labels(temporary_file("l.csv", text, strlen(text)), column, &labels, &count));
+    assert_int_equal(count, n);
+    assert_memory_equal(labels, wanted, n * sizeof *wanted);
+    conr_free(labels);
+}
+
+static void reads_labels(void **state) {
+    (void)state;
+    const int64_t wanted[] = {3, -1, 0};
+    read_text("3\n-1\n0\n", NULL, wanted, 3);
+    read_text("3\r\n-1\r\n\r\n0", NULL, wanted, 3);
+    read_text("path,cluster,distance\na.png,3,0.1\n\"b,c.png\",-1,0.2\nc,0,1\n", NULL, wanted, 3);
+    read_text("\xEF\xBB\xBFlabel\n3\n-1\n0\n", NULL, wanted, 3);
+    read_text("path,cluster,label\na,9,3\nb,9,-1\nc,9,0\n", "label", wanted, 3);
+    read_text("a,3\nb, -1\nc,0\n", NULL, wanted, 3);
+    read_text("name;ignored,what\nx,3\ny,-1\nz,0\n", NULL, wanted, 3);
+    int64_t *labels, n;
+    assert_fails(CONR_EFORMAT, "no column 'x'",
+                 conr_read_labels(temporary_file("a.csv", "y\n1\n", 4), "x", &labels, &n));
+    assert_fails(CONR_EFORMAT, "row 2 has '1.5'",
+                 conr_read_labels(temporary_file("a.csv", "1\n1.5\n", 6), NULL, &labels, &n));
+    assert_fails(
+        CONR_EFORMAT, "row 3 has 1 columns",
+        conr_read_labels(temporary_file("a.csv", "a,label\n1,2\n1\n", 14), NULL, &labels, &n));
+    assert_fails(CONR_EFORMAT, "no labels",
+                 conr_read_labels(temporary_file("a.csv", "", 0), NULL, &labels, &n));
+    assert_fails(CONR_EFILE, "nowhere", conr_read_labels("/nowhere.csv", NULL, &labels, &n));
+    const int32_t ints[] = {3, -1, 0};
+    assert_ok(conr_write_ints(temporary_path("l.npy"), ints, 3, 0));
+    assert_ok(conr_read_labels(temporary_path("l.npy"), NULL, &labels, &n));
+    assert_int_equal(n, 3);
+    assert_memory_equal(labels, wanted, sizeof wanted);
+    conr_free(labels);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_its_promises),
+        cmocka_unit_test(follows_plain_lloyd),
+        cmocka_unit_test(finds_blobs),
+        cmocka_unit_test(warm_start_is_one_more_run),
+        cmocka_unit_test(degenerate),
+        cmocka_unit_test(refills_empty_clusters),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(estimates_the_number),
+        cmocka_unit_test(reads_labels),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
