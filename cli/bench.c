@@ -41,12 +41,19 @@ static void add_row(const conr_bench_row *r, void *user) {
                                     "share", r->share, "error", r->error, "bound", r->bound));
 }
 
-static int bench_ops(conr *c, double seconds, bool json) {
+/* One of the benchmarks that give rows. */
+static int measure(conr *c, const char *what, double seconds, conr_on_bench *on_row, void *user) {
+    if (!strcmp(what, "neighbors")) return conr_bench_neighbors(c, 0, on_row, user);
+    if (!strcmp(what, "kmeans")) return conr_bench_kmeans(c, 0, on_row, user);
+    return conr_bench_ops(c, seconds, on_row, user);
+}
+
+static int bench_rows(conr *c, const char *what, double seconds, bool json) {
     double flops, bytes;
     if (conr_bench_peaks(c, &flops, &bytes) < 0) return library_error();
     if (json) {
         json_t *rows = json_array();
-        int rc = conr_bench_ops(c, seconds, add_row, rows);
+        int rc = measure(c, what, seconds, add_row, rows);
         int printed = print_json(json_pack("{ss ss sf sf so}", "version", conr_version(), "device",
                                            conr_device(c), "peak_flops", flops, "peak_copy_bytes",
                                            bytes, "rows", rows));
@@ -56,7 +63,7 @@ static int bench_ops(conr *c, double seconds, bool json) {
            flops * 1e-9, bytes * 1e-9);
     printf("%-20s %-34s %10s %17s %8s  %8s\n", "operation", "shape", "ms", "rate", "of peak",
            "error");
-    if (conr_bench_ops(c, seconds, print_row, NULL) < 0) return library_error();
+    if (measure(c, what, seconds, print_row, NULL) < 0) return library_error();
     return finish_output();
 }
 
@@ -102,28 +109,31 @@ static int bench_train(conr *c, const arguments *a) {
 
 static int run(const arguments *a) {
     const char *what = operand_count(a) ? operand(a, 0) : "ops";
-    bool ops = !strcmp(what, "ops"), train = !strcmp(what, "train");
+    bool train = !strcmp(what, "train");
     int threads, rc;
     double seconds;
-    if (!ops && !train) return usage_error("bench %s: no such benchmark; use ops or train", what);
+    if (!train && strcmp(what, "ops") && strcmp(what, "neighbors") && strcmp(what, "kmeans"))
+        return usage_error("bench %s: no such benchmark; use ops, train, neighbors or kmeans",
+                           what);
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     if ((rc = flag_number(a, "seconds", 0, 3600, &seconds))) return rc;
     conr *c;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    rc = ops ? bench_ops(c, seconds, flag_on(a, "json")) : bench_train(c, a);
+    rc = train ? bench_train(c, a) : bench_rows(c, what, seconds, flag_on(a, "json"));
     conr_close(c);
     return rc;
 }
 
 const verb verb_bench = {
     .name = "bench",
-    .operands = "[ops|train]",
+    .operands = "[ops|train|neighbors|kmeans]",
     .summary = "measure this machine and check its operations",
     .text =
         "  ops    every operation of the device on the shapes that the tests check: time, rate,\n"
         "         share of this machine's measured peak, and the error against the reference\n"
         "  train  a training step and where its time goes: forward + backward of an encoder, or\n"
         "         with --byol a whole step on two views\n"
+        "  neighbors, kmeans   batches and a set of 60,000 rows of 256 numbers; some minutes\n"
         "\nExample: conr bench train --device cpu --threads 2 --batch 32\n"
         "         conr bench train --byol --encoder small --width 16 --size 28 --channels 1 \\\n"
         "             --batch 128 --hidden 512 --features 64\n",

@@ -29,6 +29,9 @@ typedef struct verb {
 } verb;
 
 extern const verb verb_bench;
+extern const verb verb_eval;
+extern const verb verb_kmeans;
+extern const verb verb_neighbors;
 
 /* Exit codes. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };

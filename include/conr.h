@@ -147,6 +147,173 @@ typedef struct conr_bench_train_result {
 CONR_API int conr_bench_train(conr *c, const conr_bench_train_options *o,
                               conr_bench_train_result *out);
 
+/* ---- features: neighborhoods, k-means, scores ------------------------------------------------ */
+
+/* What follows works on anyone's features: host arrays, row-major, owned by the caller.  n rows of
+ * d numbers each, every one finite, else CONR_ENUMBER names the row. */
+
+typedef struct conr_neighbors_options {
+    int k;            /* neighbors wanted, the row itself included; k, k1, k2 are cut to n */
+    int k1;           /* neighbors that make the graph */
+    int k2;           /* neighbors that pass messages, the row itself included */
+    int layers;       /* of message passing */
+    double alpha;     /* similarities pass with this power */
+    int resymmetrize; /* before every layer but the first: A <- A + A^T */
+    int local;        /* 1: plain nearest neighbors by cosine instead */
+} conr_neighbors_options;
+
+/* k = k1 = 10, k2 = 2, 2 layers, alpha 2, resymmetrized, not local */
+CONR_API conr_neighbors_options conr_neighbors_defaults(void);
+
+/* Contextually affinitive neighbors (or local ones) of every row among all rows, best first, the
+ * row itself always first.  ids: [n, min(k,n)].  Exact; memory grows with n. */
+CONR_API int conr_neighbors(conr *c, const float *features, int64_t n, int64_t d,
+                            const conr_neighbors_options *o, int32_t *ids);
+
+/* purity[K-1] = the mean share of a row's own class among its first K neighbors other than itself,
+ * K = 1 .. k-1.  ids: [n,k] as above; labels: [n], -1 unlabeled and left out; kept: [n], rows with
+ * 0 are left out as anchors, NULL: none; purity: [k-1], NaN where no row was left. */
+CONR_API int conr_purity(const int32_t *ids, int64_t n, int k, const int64_t *labels,
+                         const unsigned char *kept, double *purity);
+
+/* How far apart two rows are: 1 - cos of the angle between them, or the Euclidean distance. */
+typedef enum conr_metric { CONR_COSINE, CONR_EUCLIDEAN } conr_metric;
+
+typedef struct conr_kmeans_options {
+    int clusters;       /* K, at most n */
+    conr_metric metric; /* cosine: rows are first scaled to length 1 */
+    int restarts;       /* the best of so many runs from greedy k-means++ */
+    int iterations;     /* of one run, at most */
+    double tolerance; /* a run ends when the squared shifts of the centroids add up to this much of
+                         the features' mean variance; or when no label changes */
+    uint64_t seed;
+    const float *start; /* [K,d] centroids of one more run, or NULL */
+} conr_kmeans_options;
+
+/* cosine, 10 restarts of at most 300 iterations, tolerance 1e-4, seed 1 */
+CONR_API conr_kmeans_options conr_kmeans_defaults(void);
+
+typedef struct conr_kmeans_step {
+    int run;          /* 0 .. restarts-1; restarts: the one from `start` */
+    int iteration;    /* of the run, from 1 */
+    double objective; /* sum of squared distances, or of 1 - cos, of rows to the mean of their
+                         cluster */
+    double
+        imbalance; /* K * sum of squared shares: 1 when all clusters have equal size, at most K */
+    int64_t moved; /* rows that changed their cluster */
+    int refilled;  /* clusters that had lost all rows and were given one */
+} conr_kmeans_step;
+
+typedef struct conr_kmeans_history {
+    double objective;       /* of the result: rows to the centroids returned */
+    int run;                /* that gave it */
+    conr_kmeans_step *step; /* [steps], run by run; freed by conr_kmeans_history_free */
+    int steps;
+} conr_kmeans_history;
+
+/* centroids: [K,d], plain means (of the unit rows: not scaled to length 1).  labels: [n], the
+ * nearest centroid, so that conr_assign with these centroids gives them again.  history may be
+ * NULL.  The same seed gives the same bits for any number of threads. */
+CONR_API int conr_kmeans(conr *c, const float *features, int64_t n, int64_t d,
+                         const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                         conr_kmeans_history *history);
+CONR_API void conr_kmeans_history_free(conr_kmeans_history *h);
+
+/* The nearest centroid of each row; the lower of equals.  centroids: [K,d]; labels: [n];
+ * distances: [n] by the metric, or NULL. */
+CONR_API int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
+                         const float *centroids, int K, int32_t *labels, float *distances);
+
+/* Estimates the number of clusters, low <= K <= high (docs/choosing-k.md).  o->clusters is not
+ * read. score: [high-low+1] or NULL: the criterion of each K, larger is better. */
+CONR_API int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
+                                  const conr_kmeans_options *o, int low, int high, int *chosen,
+                                  double *score);
+
+/* The boundary ratio r = 1 - (d_N - d_I)/max(d_I, d_N) in [0,2]: 0 on the own centroid, 1 half way
+ * to the nearest other.  d_I = |f - own centroid|, d_N = |f - nearest other|; rows are scaled to
+ * length 1 first where the metric is cosine, centroids where normalize_centroids is set.  labels:
+ * [n], in 0 .. K-1; ratio: [n].  With K = 1 there is no other: 0. */
+CONR_API int conr_boundary(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
+                           const float *centroids, int K, const int32_t *labels,
+                           int normalize_centroids, float *ratio);
+
+/* sigma = the largest of the floor(n * fraction) smallest ratios, at least one; kept[i] = ratio[i]
+ * <= sigma.  sigma may be NULL.  Returns how many are kept, or a CONR_E* code. */
+CONR_API int64_t conr_boundary_keep(const float *ratio, int64_t n, double fraction,
+                                    unsigned char *kept, float *sigma);
+
+/* The fraction that is kept: grows linearly from `first` to 1 when `epoch` has reached
+ * `relax_epochs`.  Released code: epoch counts from 1 in stage 2, relax_epochs 50; paper: from 0,
+ * and relax_epochs is the length of stage 2. */
+CONR_API double conr_boundary_fraction(double first, int epoch, int relax_epochs);
+
+/* Scores of a clustering against true classes.  Labels are any integers; a sample whose true label
+ * is -1 is unlabeled, left out and counted. */
+typedef struct conr_scores {
+    double nmi; /* mutual information over the arithmetic mean of the entropies */
+    double acc; /* share on the best one-to-one match of clusters and classes */
+    double ari; /* adjusted Rand index */
+    int64_t n;  /* samples that count */
+    int64_t unlabeled;
+    int clusters, classes; /* that occur */
+} conr_scores;
+
+CONR_API int conr_metrics(const int64_t *truth, const int64_t *pred, int64_t n, conr_scores *out);
+
+/* How clusters and classes meet; both in ascending order of their labels. */
+typedef struct conr_confusion {
+    int clusters, classes;
+    int64_t *cluster, *class_; /* [clusters], [classes]: the labels */
+    int64_t *count;            /* [clusters, classes] */
+    int *match;                /* [clusters]: the class (its position) that ACC gives it, or -1 */
+    double *purity;            /* [clusters]: share of its largest class */
+    int64_t n, unlabeled;
+} conr_confusion;
+
+CONR_API int conr_confusion_make(const int64_t *truth, const int64_t *pred, int64_t n,
+                                 conr_confusion *out);
+CONR_API void conr_confusion_free(conr_confusion *m); /* also when it was never made, if zeroed */
+
+/* The mean silhouette of the rows in [-1,1], labels: [n], any integers, at least two different.
+ * Exact below 20,000 rows; above, the mean over a sample of rows (against all others), whose size
+ * is *used.  used may be NULL. */
+CONR_API int conr_silhouette(conr *c, const float *features, int64_t n, int64_t d,
+                             conr_metric metric, const int32_t *labels, uint64_t seed, double *mean,
+                             int64_t *used);
+
+/* Weighted k-nearest-neighbor accuracy by cosine: neighbor j votes for its class with
+ * exp(cos / temperature); usual are k = 20, temperature = 0.07.  query NULL: each row against all
+ * the others.  Unlabeled rows (-1) neither vote nor count; ties go to the lower label. */
+CONR_API int conr_knn_accuracy(conr *c, const float *features, const int64_t *labels, int64_t n,
+                               const float *query, const int64_t *query_labels, int64_t n_query,
+                               int64_t d, int k, double temperature, double *accuracy);
+
+/* Times neighborhoods (batches of 256 and 1024, the whole set of 60,000; d = 256), or k-means
+ * (60,000 rows, d = 256, K = 10 and 200, 10 restarts) and the matching under ACC (200 x 200), on
+ * features drawn from 30 clusters.  quick: the small ones alone.  share is of the FMA peak,
+ * counting one half of F F^T for neighborhoods; 0 for k-means, whose operations depend on the data.
+ */
+CONR_API int conr_bench_neighbors(conr *c, int quick, conr_on_bench *on_row, void *user);
+CONR_API int conr_bench_kmeans(conr *c, int quick, conr_on_bench *on_row, void *user);
+
+/* ---- arrays in files ------------------------------------------------------------------------- */
+
+/* A matrix of numbers from a .npy file of any type and order, refused where it has NaN or infinity.
+ * *features is released by conr_free. */
+CONR_API int conr_read_features(const char *path, float **features, int64_t *n, int64_t *d);
+
+/* Integers from a .npy file or a CSV: its column named `column` if not NULL, else the first of
+ * cluster, label, pred that it has, else its last.  *labels is released by conr_free. */
+CONR_API int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n);
+
+/* .npy files, complete or not there at all.  columns 0: a vector [rows]. */
+CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t rows,
+                             int64_t columns);
+CONR_API int conr_write_floats(const char *path, const float *values, int64_t rows,
+                               int64_t columns);
+CONR_API void conr_free(void *p);
+
 #ifdef __cplusplus
 }
 #endif

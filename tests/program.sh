@@ -29,6 +29,7 @@ expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench
 expect 0 1 "conr bench" bench --help
+for verb in neighbors kmeans eval; do expect 0 1 "Example: conr $verb" help $verb; done
 expect 2 2 "no verb given"
 expect 2 2 "no such verb" frobnicate
 expect 2 2 "no such verb" help frobnicate
@@ -49,6 +50,30 @@ if "$conr" --version >/dev/full 2>/dev/null; then echo "conr --version > /dev/fu
 json=$("$conr" bench ops --device ref --seconds 0 --json) || { echo "bench --json failed"; failures=$((failures + 1)); }
 [[ $json == "{"*"}" && $json == *'"op": "conv_forward"'* && $json == *'"peak_flops"'* ]] ||
     { echo "bench --json: $json"; failures=$((failures + 1)); }
+
+# features and labels as NumPy would write them: npy FILE TYPE SHAPE BYTES...
+npy() {
+    local header="{'descr': '$2', 'fortran_order': False, 'shape': ($3), }"
+    { printf '\x93NUMPY\x01\x00v\x00'; printf '%-117s\n' "$header"; printf "$4"; } >"$1"
+}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+one='\x00\x00\x80\x3f' two='\x00\x00\x00\x40' zero='\x00\x00\x00\x00' nan='\x00\x00\xc0\x7f'
+npy "$folder/f.npy" '<f4' '4, 2' "$one$zero$two$zero$zero$one$zero$two"
+npy "$folder/nan.npy" '<f4' '2, 2' "$one$zero$nan$zero"
+npy "$folder/t.npy" '<i4' '4,' '\x07\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x03\x00\x00\x00'
+expect 0 2 "2 clusters of 4 rows" kmeans "$folder/f.npy" --clusters 2 --out "$folder/l.npy" --centroids "$folder/c.npy"
+expect 0 1 "NMI 1.0000  ACC 1.0000  ARI 1.0000" eval --truth "$folder/t.npy" --pred "$folder/l.npy"
+expect 0 1 '"classes": 2' eval --truth "$folder/t.npy" --pred "$folder/l.npy" --json
+expect 0 2 "4 lists of 4" neighbors "$folder/f.npy" --out "$folder/n.npy"
+expect 1 2 "row 1 has NaN" neighbors "$folder/nan.npy" --out "$folder/x.npy"
+expect 1 2 "5 are more than the 4 rows" kmeans "$folder/f.npy" --clusters 5 --out "$folder/x.npy"
+expect 1 2 "cannot be read" neighbors "$folder/missing.npy" --out "$folder/x.npy"
+expect 1 2 "cannot be written" kmeans "$folder/f.npy" --clusters 2 --out "$folder/no/such/l.npy"
+expect 2 2 "--clusters: is missing" kmeans "$folder/f.npy" --out "$folder/x.npy"
+expect 2 2 "--metric" neighbors "$folder/f.npy" --out "$folder/x.npy" --metric manhattan
+expect 2 2 "--truth: is missing" eval --pred "$folder/l.npy"
+[ -e "$folder/x.npy" ] && { echo "a failed verb left a file behind"; failures=$((failures + 1)); }
 
 [ "$failures" = 0 ] && echo "the program behaves"
 exit "$failures"

@@ -1,0 +1,95 @@
+/* neighbors.c: conr neighbors: lists of neighbors of any feature matrix. */
+#include "cli.h"
+
+#include "conr.h"
+#include "progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const flag flags[] = {
+    {"out", "N.npy", NULL, "where the lists go: int32 [n,k], best first, each row itself first"},
+    {"k", "N", "10", "neighbors of a row, itself included"},
+    {"k1", "N", "10", "neighbors that make the graph"},
+    {"k2", "N", "2", "neighbors that pass messages, the row itself included"},
+    {"alpha", "A", "2", "similarities pass with this power"},
+    {"layers", "N", "2", "of message passing"},
+    {"no-resymmetrize", NULL, NULL, "do not make the graph symmetric again between layers"},
+    {"metric", "NAME", "conaff", "conaff, or euclidean for plain nearest neighbors of unit rows"},
+    {0},
+};
+
+enum { MOST = 1 << 30 };
+
+static int read_options(const arguments *a, conr_neighbors_options *o) {
+    int rc;
+    const char *metric = flag_text(a, "metric");
+    *o = conr_neighbors_defaults();
+    if ((rc = flag_int(a, "k", 1, MOST, &o->k)) || (rc = flag_int(a, "k1", 1, MOST, &o->k1)) ||
+        (rc = flag_int(a, "k2", 1, MOST, &o->k2)) ||
+        (rc = flag_int(a, "layers", 0, 100, &o->layers)) ||
+        (rc = flag_number(a, "alpha", 0, 1000, &o->alpha)))
+        return rc;
+    o->resymmetrize = !flag_on(a, "no-resymmetrize");
+    o->local = !strcmp(metric, "euclidean");
+    if (!o->local && strcmp(metric, "conaff"))
+        return usage_error("--metric %s: unknown; give conaff or euclidean", metric);
+    return 0;
+}
+
+static int run(const arguments *a) {
+    conr_neighbors_options o;
+    int threads, rc;
+    const char *out = flag_text(a, "out");
+    if (!out) return usage_error("--out: is missing; give the file to write");
+    if ((rc = read_options(a, &o)) || (rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+
+    conr *c = NULL;
+    float *x = NULL;
+    int32_t *ids = NULL;
+    int64_t n, d;
+    rc = EXIT_FAILED;
+    if (conr_open(flag_text(a, "device"), threads, &c) < 0 ||
+        conr_read_features(operand(a, 0), &x, &n, &d) < 0) {
+        rc = library_error();
+        goto done;
+    }
+    progress_start(c, a);
+    int64_t k = o.k < n ? o.k : n;
+    ids = malloc((size_t)(n * k) * sizeof *ids);
+    if (!ids) {
+        fprintf(stderr, "conr: %s: no memory for the lists; ask for a smaller --k\n",
+                operand(a, 0));
+        goto done;
+    }
+    if (conr_neighbors(c, x, n, d, &o, ids) < 0 || conr_write_ints(out, ids, n, k) < 0) {
+        rc = library_error();
+        goto done;
+    }
+    rc = EXIT_OK;
+    if (flag_on(a, "json"))
+        rc = print_json(json_pack("{ss sI sI sI ss}", "out", out, "n", (json_int_t)n, "d",
+                                  (json_int_t)d, "k", (json_int_t)k, "metric",
+                                  flag_text(a, "metric")));
+    else if (!flag_on(a, "quiet"))
+        fprintf(stderr, "%s: %lld lists of %lld\n", out, (long long)n, (long long)k);
+done:
+    free(ids);
+    conr_free(x);
+    conr_close(c);
+    return rc;
+}
+
+const verb verb_neighbors = {
+    .name = "neighbors",
+    .operands = "F.npy --out N.npy",
+    .summary = "contextually affinitive neighbors of any feature matrix",
+    .text = "Rows that share their neighbors' neighbors rank above rows that are merely close.\n"
+            "Exact, for any number of rows; k, k1 and k2 are cut to it.\n"
+            "\nExample: conr neighbors features.npy --out neighbors.npy --k 20 --k1 30 --k2 10\n",
+    .low = 1,
+    .high = 1,
+    .flags = flags,
+    .run = run,
+};
