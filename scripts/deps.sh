@@ -3,6 +3,7 @@
 #   deps.sh            what the build and `make test` need
 #   deps.sh ci         also what .ci/run needs: clang, its OpenMP and clang-format
 #   deps.sh mpi        also Open MPI
+#   deps.sh fuzz       also what scripts/fuzz.sh needs: clang's fuzzer and sanitizers
 # What counts is whether a thing is there, not how it came: a library in a folder of one's own
 # counts when pkg-config finds it (PKG_CONFIG_PATH).
 set -eu
@@ -24,6 +25,10 @@ want ninja-build has ninja
 want pkg-config has pkg-config
 want libyaml-dev library yaml-0.1
 want libjansson-dev library jansson
+want libjpeg-dev library libjpeg
+want libpng-dev library libpng
+want libwebp-dev library libwebp
+want zlib1g-dev library zlib
 want libcmocka-dev library cmocka
 
 for group in "$@"; do
@@ -37,8 +42,13 @@ for group in "$@"; do
         want libopenmpi-dev has mpicc
         want openmpi-bin has mpirun
         ;;
+    fuzz)
+        want clang has clang
+        want libclang-rt-dev sh -c 'echo "int LLVMFuzzerTestOneInput(const char *b, long n) { return b && n < 0; }" |
+            clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null'
+        ;;
     *)
-        echo "deps: $group: no such group; use ci or mpi" >&2
+        echo "deps: $group: no such group; use ci, mpi or fuzz" >&2
         exit 2
         ;;
     esac

@@ -1,0 +1,232 @@
+/* decode.c: which codec, EXIF orientation, limits, gray and color; and WebP, whose wrapper is
+ * short.
+ *
+ * The codecs themselves are libjpeg-turbo (decode_jpeg.c), libpng (decode_png.c) and libwebp. */
+#include "images/decode_codecs.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+
+int image_reserve(image *m, int w, int h, int c) {
+    size_t need = (size_t)w * (size_t)h * (size_t)c;
+    if (need > m->capacity) {
+        free(m->pixels);
+        *m = (image){0};
+        m->pixels = memory_new("image", need, 1);
+        if (!m->pixels) return CONR_ENOMEM;
+        m->capacity = need;
+    }
+    m->w = w, m->h = h, m->c = c;
+    return 0;
+}
+
+void image_free(image *m) {
+    free(m->pixels);
+    *m = (image){0};
+}
+
+int image_convert(image *m, int channels) {
+    size_t n = (size_t)m->w * (size_t)m->h;
+    if (channels == 0 || m->c == channels) return 0;
+    if (channels == 1) { /* the luma of Pillow's convert("L") */
+        for (size_t i = 0; i < n; i++) {
+            const unsigned char *p = m->pixels + 3 * i;
+            m->pixels[i] =
+                (unsigned char)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 0x8000u) >> 16);
+        }
+        m->c = 1;
+        return 0;
+    }
+    image wide = {0};
+    int rc = image_reserve(&wide, m->w, m->h, 3);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < n; i++) memset(wide.pixels + 3 * i, m->pixels[i], 3);
+    image_free(m);
+    *m = wide;
+    return 0;
+}
+
+/* ---- limits and messages --------------------------------------------------------------------- */
+
+int decode_fail(const decode_job *j, const char *format, const char *why) {
+    return fail(CONR_EFORMAT, "%s: damaged %s: %s; replace or remove it", j->name, format, why);
+}
+
+int decode_check_size(const decode_job *j, long w, long h, double per_byte) {
+    if (w < 1 || h < 1 || w > DECODE_SIDE || h > DECODE_SIDE || w * h > DECODE_PIXELS)
+        return fail(CONR_EFORMAT,
+                    "%s: claims %ld x %ld pixels, beyond the limit of %d million; make it smaller",
+                    j->name, w, h, DECODE_PIXELS >> 20);
+    if ((double)w * (double)h > per_byte * (double)j->n)
+        return fail(CONR_EFORMAT, "%s: claims %ld x %ld pixels in %zu bytes; is it damaged?",
+                    j->name, w, h, j->n);
+    return 0;
+}
+
+/* ---- EXIF ------------------------------------------------------------------------------------ */
+
+typedef struct tiff {
+    const unsigned char *bytes;
+    size_t n;
+    bool big_endian;
+} tiff;
+
+/* 0 beyond the end. */
+static uint32_t tiff_number(const tiff *t, size_t at, int size) {
+    uint32_t value = 0;
+    if (at > t->n || t->n - at < (size_t)size) return 0;
+    for (int i = 0; i < size; i++)
+        value |= (uint32_t)t->bytes[at + (size_t)i] << 8 * (t->big_endian ? size - 1 - i : i);
+    return value;
+}
+
+int decode_exif(const unsigned char *bytes, size_t n) {
+    enum { ORIENTATION = 0x0112, ENTRY_BYTES = 12, SHORT = 3 };
+    if (n < 8 || (memcmp(bytes, "II*\0", 4) && memcmp(bytes, "MM\0*", 4))) return 1;
+    tiff t = {bytes, n, bytes[0] == 'M'};
+    size_t at = tiff_number(&t, 4, 4);
+    uint32_t entries = tiff_number(&t, at, 2);
+    for (uint32_t i = 0; i < entries; i++) {
+        size_t entry = at + 2 + i * ENTRY_BYTES;
+        if (tiff_number(&t, entry, 2) != ORIENTATION) continue;
+        uint32_t value = tiff_number(&t, entry + 8, 2);
+        return tiff_number(&t, entry + 2, 2) == SHORT && value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 1;
+}
+
+/* out[y][x] of the upright image comes from in[..][..]: orientations 5 to 8 swap the axes, and the
+ * source's x or y runs backwards for some.  from, to: different memory. */
+static void turn(const image *from, int orientation, image *to) {
+    bool swap = orientation >= 5;
+    bool back_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    bool back_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    size_t c = (size_t)from->c;
+    unsigned char *out = to->pixels;
+    for (int y = 0; y < to->h; y++)
+        for (int x = 0; x < to->w; x++, out += c) {
+            int sx = swap ? y : x, sy = swap ? x : y;
+            if (back_x) sx = from->w - 1 - sx;
+            if (back_y) sy = from->h - 1 - sy;
+            memcpy(out, from->pixels + ((size_t)sy * (size_t)from->w + (size_t)sx) * c, c);
+        }
+}
+
+static int make_upright(image *m, int orientation) {
+    image upright = {0};
+    bool swap = orientation >= 5;
+    if (orientation == 1) return 0;
+    int rc = image_reserve(&upright, swap ? m->h : m->w, swap ? m->w : m->h, m->c);
+    if (rc < 0) return rc;
+    turn(m, orientation, &upright);
+    image_free(m);
+    *m = upright;
+    return 0;
+}
+
+/* ---- WebP ------------------------------------------------------------------------------------ */
+
+static uint32_t little32(const unsigned char *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* Chunks of a RIFF file: four letters, a size, that many bytes, padded to even. */
+static int webp_orientation(const unsigned char *bytes, size_t n) {
+    for (size_t at = 12; at + 8 <= n;) {
+        size_t size = little32(bytes + at + 4), left = n - at - 8;
+        if (size > left) return 1;
+        const unsigned char *body = bytes + at + 8;
+        if (!memcmp(bytes + at, "EXIF", 4)) {
+            size_t skip = size >= 6 && !memcmp(body, "Exif\0\0", 6) ? 6 : 0;
+            return decode_exif(body + skip, size - skip);
+        }
+        at += 8 + size + (size & 1);
+    }
+    return 1;
+}
+
+int decode_webp(decode_job *j) {
+    int rc = 0;
+    WebPBitstreamFeatures f;
+    if (WebPGetFeatures(j->bytes, j->n, &f) != VP8_STATUS_OK)
+        TRY(decode_fail(j, "WebP", "its header cannot be read"));
+    if (f.has_animation)
+        TRY(fail(CONR_EFORMAT, "%s: is an animated WebP; save one frame of it", j->name));
+    j->w = f.width, j->h = f.height;
+    j->orientation = webp_orientation(j->bytes, j->n);
+    TRY(decode_check_size(j, f.width, f.height, 1e9)); /* one color takes a few bytes at any size */
+    if (j->only_head) goto done;
+    TRY(image_reserve(j->out, f.width, f.height, 3));
+    if (!WebPDecodeRGBInto(j->bytes, j->n, j->out->pixels, 3ull * f.width * f.height, 3 * f.width))
+        TRY(decode_fail(j, "WebP", "its pixels cannot be decoded"));
+done:
+    return rc;
+}
+
+/* ---- which codec ----------------------------------------------------------------------------- */
+
+typedef struct codec {
+    const char *format;
+    bool (*is)(const unsigned char *bytes, size_t n);
+    int (*run)(decode_job *j);
+} codec;
+
+static bool is_jpeg(const unsigned char *b, size_t n) {
+    return n >= 3 && !memcmp(b, "\xff\xd8\xff", 3);
+}
+static bool is_png(const unsigned char *b, size_t n) {
+    return n >= 8 && !memcmp(b, "\x89PNG\r\n\x1a\n", 8);
+}
+static bool is_webp(const unsigned char *b, size_t n) {
+    return n >= 16 && !memcmp(b, "RIFF", 4) && !memcmp(b + 8, "WEBP", 4);
+}
+
+static const codec codecs[] = {
+    {"JPEG", is_jpeg, decode_jpeg},
+    {"PNG", is_png, decode_png},
+    {"WebP", is_webp, decode_webp},
+};
+
+static const codec *find_codec(const unsigned char *bytes, size_t n) {
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
+        if (codecs[i].is(bytes, n)) return &codecs[i];
+    return NULL;
+}
+
+static int run_codec(decode_job *j, const char **format) {
+    const codec *k = find_codec(j->bytes, j->n);
+    j->orientation = 1;
+    if (!k)
+        return fail(CONR_EFORMAT, "%s: is %s it", j->name,
+                    j->n ? "neither JPEG, PNG nor WebP; convert" : "empty; remove");
+    if (format) *format = k->format;
+    return k->run(j);
+}
+
+int decode_probe(const char *name, const unsigned char *bytes, size_t n, decode_head *out) {
+    decode_job j = {.name = name, .bytes = bytes, .n = n, .only_head = true};
+    int rc = run_codec(&j, &out->format);
+    if (rc < 0) return rc;
+    bool swap = j.orientation >= 5;
+    out->w = swap ? j.h : j.w;
+    out->h = swap ? j.w : j.h;
+    out->gray = j.gray;
+    return 0;
+}
+
+int decode(const char *name, const unsigned char *bytes, size_t n, int channels, int least,
+           image *out) {
+    int rc = 0;
+    decode_job j = {.name = name, .bytes = bytes, .n = n, .least = least, .out = out};
+    TRY(run_codec(&j, NULL));
+    TRY(make_upright(out, j.orientation));
+    TRY(image_convert(out, channels));
+done:
+    return rc;
+}

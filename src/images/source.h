@@ -1,0 +1,115 @@
+/* source.h: what a SRC is, and its images one by one.
+ *
+ * A SRC is recognized by what it is: folders of JPEG, PNG and WebP images; the binary files of
+ * CIFAR-10, CIFAR-100 and STL-10; Tiny-ImageNet's folder; IDX files, gzipped or not; .npy arrays;
+ * a text file of paths; a single image.  The order of the images is always the same: folders and
+ * files sorted by the bytes of their names, data sets train first.  docs/images.md says how each
+ * form is told from the others.
+ *
+ * Files whose header cannot be read are skipped and counted; more than 5 % of them are an error. */
+#ifndef CONR_SOURCE_H
+#define CONR_SOURCE_H
+
+#include "base/memory.h"
+#include "images/decode.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum source_kind {
+    SOURCE_FOLDER,
+    SOURCE_CIFAR10,
+    SOURCE_CIFAR100,
+    SOURCE_STL10,
+    SOURCE_TINY,
+    SOURCE_IDX,
+    SOURCE_NPY,
+    SOURCE_LIST,
+    SOURCE_IMAGE
+} source_kind;
+
+/* Long work tells how far it is, from any thread but one at a time; a nonzero answer stops it with
+ * CONR_ESTOPPED.  on: may be NULL. */
+typedef struct progress {
+    int (*on)(int64_t done, int64_t total, void *user);
+    void *user;
+} progress;
+
+typedef struct source_options {
+    const char *split;   /* "train", "val", "test", "unlabeled": only this part; NULL: all joined */
+    bool coarse;         /* CIFAR-100's 20 superclasses as labels */
+    const char *classes; /* "n02056570,n02085936": only these class folders; NULL: all */
+    int threads;         /* that look at headers; at least 1 */
+    progress tell;
+} source_options;
+
+/* An image in a file of its own. */
+typedef struct source_item {
+    const char *path; /* as messages and results name it */
+    const char *file; /* as it is opened; often the same */
+    int32_t label;    /* index into class_name, -1 unknown */
+    uint16_t w, h;    /* orientation applied */
+    bool gray, bad;   /* bad: found unreadable */
+    uint64_t bytes;   /* of the file */
+    int64_t time;     /* of its last change, nanoseconds */
+} source_item;
+
+/* How the bytes of an array's image lie. */
+typedef enum source_layout {
+    LAYOUT_HWC,        /* as we store them */
+    LAYOUT_CHW,        /* planes of rows: CIFAR */
+    LAYOUT_CHW_COLUMNS /* planes of columns: STL-10 */
+} source_layout;
+
+/* Images of equal size in one file. */
+typedef struct source_block {
+    const char *name; /* of the file, without folders: items are called name#index */
+    const char *path;
+    const unsigned char *data; /* first byte of the first image; not owned by the block */
+    size_t stride;             /* bytes from image to image */
+    int64_t first, n;          /* number of its first image in the source; how many */
+    uint64_t bytes;            /* of the file, and */
+    int64_t time;              /* when it was last changed */
+} source_block;
+
+/* All that is known.  Owned: everything the fields point to; released by source_close. */
+typedef struct source {
+    source_kind kind;
+    const char *path;
+    const char *choice;  /* split and classes as text: with path it names this set of images */
+    const char *words;   /* "CIFAR-10 binary files" */
+    int64_t n;           /* images that can be read, as far as their headers tell */
+    int64_t skipped;     /* those that cannot */
+    char *first_skipped; /* message of the first of them, or NULL */
+    source_item *item;   /* [n]; NULL for arrays */
+    source_block *block; /* [n_blocks]; NULL for files */
+    int n_blocks;
+    source_layout layout;             /* of all blocks */
+    int32_t *label;                   /* [n] for arrays; files have theirs in item */
+    const char **class_name;          /* [n_classes]; not ended by a newline; any bytes but 0 */
+    int n_classes;                    /* 0: no labels */
+    int w_low, w_high, h_low, h_high; /* sizes seen */
+    bool gray;                        /* every image is gray */
+    struct source_memory *memory;
+} source;
+
+int source_open(const char *path, const source_options *o, source *out);
+void source_close(source *s); /* also after a failed open, or twice */
+
+/* The name of image i: a path, or "name#index".  buffer: used for the latter. */
+const char *source_name(const source *s, int64_t i, char *buffer, size_t size);
+int source_label(const source *s, int64_t i);
+void source_size(const source *s, int64_t i, int *w, int *h);
+
+/* The pixels of image i, channels 1 or 3; `least` as in decode().  May be called by many threads,
+ * each with its own image. */
+int source_read(const source *s, int64_t i, int channels, int least, image *out);
+
+/* Removes the images with bad[i] set (found damaged while decoding), counts them as skipped, and
+ * fails where more than 5 % are gone.  message: of the first of them, may be NULL. */
+int source_drop(source *s, const unsigned char *bad, const char *message);
+
+/* METHOD's constants where the kind is one of the paper's data sets; else false. */
+bool source_known_norm(const source *s, float mean[3], float deviation[3]);
+
+#endif

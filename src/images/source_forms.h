@@ -1,0 +1,66 @@
+/* source_forms.h: between source.c, which recognizes, and the files that read each form. */
+#ifndef CONR_SOURCE_FORMS_H
+#define CONR_SOURCE_FORMS_H
+
+#include "images/source.h"
+
+#include "base/file.h"
+
+/* Names in a folder, sorted by bytes, hidden ones left out. */
+typedef struct folder {
+    const char *path;
+    const char **file, **sub; /* names of regular files, of folders; links are followed */
+    int n_files, n_subs;
+    int n_images; /* files whose names end as images do */
+} folder;
+
+int folder_read(source *s, const char *path, folder *out); /* memory: the source's arena */
+bool folder_has(const folder *f, const char *file);
+bool folder_has_sub(const folder *f, const char *sub);
+
+bool name_is_image(const char *name);
+bool name_ends(const char *name, const char *end); /* letters of either case */
+
+/* Each form adds its items or blocks, labels and class names. */
+int folder_add(source *s, const source_options *o, const folder *root, bool *found);
+int tiny_add(source *s, const source_options *o, const folder *root);
+int list_add(source *s, const char *path, const unsigned char *bytes, size_t n);
+int cifar_add(source *s, const source_options *o, const folder *root);
+int stl_add(source *s, const source_options *o, const folder *root);
+int idx_add(source *s, const source_options *o, const folder *root);
+int idx_add_file(source *s, const char *path);
+int npy_add_file(source *s, const char *path);
+
+/* The parsers behind them, on bytes in memory (which must outlive the source).
+ * CIFAR: records of label_bytes labels, of which label_at counts (below n_classes), and 32 x 32 x 3
+ * bytes.  STL: images without labels; labels: n bytes 1 .. 10, or NULL. */
+int cifar_parse(source *s, const char *path, const unsigned char *bytes, size_t n, int label_bytes,
+                int label_at, int n_classes);
+int stl_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
+              const unsigned char *labels, size_t n_labels);
+int idx_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
+              const char *labels_path, const unsigned char *labels, size_t n_labels);
+int npy_parse_images(source *s, const char *path, const unsigned char *bytes, size_t n);
+
+/* ---- what they share ------------------------------------------------------------------------- */
+
+int source_new(const char *path, source *out); /* empty */
+arena *source_arena(source *s);
+char *source_join(source *s, const char *folder, const char *name); /* NULL with the message set */
+int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
+int source_keep(source *s, void *memory); /* free()d with s; at once where that fails */
+
+/* class_name: as given, or -1 for "".  Numbers are final only after source_sort_classes. */
+int source_class(source *s, const char *name, size_t n);
+int source_sort_classes(source *s);
+/* Class names from a text file, one a line; else their numbers. */
+int source_class_names(source *s, const char *path, int n_classes);
+int source_add_item(source *s, const char *path, const char *file, int label);
+/* labels: [n] or NULL for unknown; copied */
+int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,
+                     int64_t n, const int32_t *labels);
+void source_skip(source *s, const char *message); /* counts one and keeps the first message */
+
+bool split_wanted(const source_options *o, const char *name);
+
+#endif
