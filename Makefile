@@ -13,7 +13,7 @@
 
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
-sources = $(shell find include src cli -name '*.[ch]' -o -name '*.cu')
+sources = $(shell find include src cli fuzz -name '*.[ch]' -o -name '*.cu')
 
 all: build/built
 

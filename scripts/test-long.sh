@@ -10,6 +10,10 @@ cmake --preset asan >/dev/null
 cmake --build build-asan
 ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
 
+step "fuzzing every parser, a minute each"
+scripts/deps.sh fuzz
+scripts/fuzz.sh 60
+
 step "ranks over MPI"
 scripts/deps.sh mpi
 cmake --preset mpi >/dev/null

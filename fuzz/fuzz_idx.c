@@ -1,0 +1,19 @@
+/* fuzz_idx.c: IDX files, gzipped or not.  First two bytes: length of the labels file, which
+ * follows; the rest is the images file. */
+#include "fuzz.h"
+
+#include "images/source_forms.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
+    source s;
+    image m = {0};
+    if (n < 2 || source_new("fuzz", &s) < 0) return 0;
+    size_t labels = (size_t)bytes[0] << 8 | bytes[1];
+    if (labels > n - 2) labels = 0;
+    if (idx_parse(&s, "fuzz", bytes + 2 + labels, n - 2 - labels, labels ? "labels" : NULL,
+                  bytes + 2, labels) == 0)
+        for (int64_t i = 0; i < s.n && i < 64; i++) source_read(&s, i, 1, 0, &m);
+    image_free(&m);
+    source_close(&s);
+    return 0;
+}

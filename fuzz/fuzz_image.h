@@ -1,0 +1,25 @@
+/* fuzz_image.h: the body of the three targets for image files: header, then pixels at full size
+ * and shrunk, as color and as gray. */
+#ifndef FUZZ_IMAGE_H
+#define FUZZ_IMAGE_H
+
+#include "fuzz.h"
+
+#include "images/decode.h"
+
+#include <stdlib.h>
+
+static inline void fuzz_image(const uint8_t *bytes, size_t n) {
+    decode_head head;
+    image out = {0};
+    int probed = decode_probe("fuzz", bytes, n, &head);
+    /* large true sizes cost time, not safety: enough to decode them shrunk */
+    if (probed == 0 && (long)head.w * head.h <= 1 << 20) {
+        if (decode("fuzz", bytes, n, 3, 0, &out) == 0 && (out.w != head.w || out.h != head.h))
+            abort();
+    }
+    if (decode("fuzz", bytes, n, 1, 16, &out) == 0 && probed < 0) abort();
+    image_free(&out);
+}
+
+#endif
