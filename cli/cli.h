@@ -30,6 +30,7 @@ typedef struct verb {
 
 extern const verb verb_bench;
 extern const verb verb_eval;
+extern const verb verb_info;
 extern const verb verb_kmeans;
 extern const verb verb_neighbors;
 

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const verb *const verbs[] = {&verb_neighbors, &verb_kmeans, &verb_eval, &verb_bench};
+static const verb *const verbs[] = {&verb_neighbors, &verb_kmeans, &verb_eval, &verb_info,
+                                    &verb_bench};
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static const verb *find(const char *name) {

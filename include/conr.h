@@ -314,6 +314,52 @@ CONR_API int conr_write_floats(const char *path, const float *values, int64_t ro
                                int64_t columns);
 CONR_API void conr_free(void *p);
 
+/* ---- images ---------------------------------------------------------------------------------- */
+
+/* What a SRC is (docs/images.md): folders of JPEG, PNG and WebP files, data sets' binary files,
+ * IDX, .npy, lists of paths.  Opening looks at every header, not at pixels. */
+typedef struct conr_images conr_images;
+
+typedef struct conr_images_options {
+    const char *split;   /* "train", "val", "test", "unlabeled": only this part; NULL: all joined */
+    const char *classes; /* "cat,dog": only these class folders; NULL: all */
+    int coarse;          /* 1: CIFAR-100's 20 superclasses as labels */
+} conr_images_options;
+
+/* all parts, all classes, fine labels */
+CONR_API conr_images_options conr_images_defaults(void);
+
+/* How far long work is; from any thread, one at a time.  Nonzero stops it with CONR_ESTOPPED. */
+typedef int conr_on_count(int64_t done, int64_t total, void *user);
+
+/* Files that cannot be read are skipped and counted; more than 5 % of them are an error, and so is
+ * a source without images.  on_count may be NULL.  *out is released by conr_images_close. */
+CONR_API int conr_images_open(conr *c, const char *src, const conr_images_options *o,
+                              conr_on_count *on_count, void *user, conr_images **out);
+CONR_API void conr_images_close(conr_images *m); /* NULL is fine */
+
+/* Texts belong to m.  File names and class names may hold any bytes but 0. */
+typedef struct conr_images_info {
+    const char *kind;          /* "image folder", "CIFAR-10 binary files", ... */
+    int64_t n;                 /* images */
+    int64_t labeled;           /* of them with a label */
+    int64_t skipped;           /* files that cannot be read */
+    const char *first_skipped; /* why, for the first of them; NULL: none */
+    int width[2], height[2];   /* least and greatest, pixels */
+    int channels;              /* 1 where every image is gray, else 3 */
+    int classes;               /* 0: no labels */
+} conr_images_info;
+
+CONR_API void conr_images_about(const conr_images *m, conr_images_info *out);
+
+/* A class's name and how many images it has; class < classes.  count may be NULL. */
+CONR_API const char *conr_images_class(const conr_images *m, int which, int64_t *count);
+
+/* Image i < n: its label (-1: unknown), and its path, or "name#index" in an array, which holds
+ * until the next call. */
+CONR_API int conr_images_label(const conr_images *m, int64_t i);
+CONR_API const char *conr_images_path(conr_images *m, int64_t i);
+
 #ifdef __cplusplus
 }
 #endif

@@ -29,7 +29,7 @@ expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench
 expect 0 1 "conr bench" bench --help
-for verb in neighbors kmeans eval; do expect 0 1 "Example: conr $verb" help $verb; done
+for verb in neighbors kmeans eval info; do expect 0 1 "Example: conr $verb" help $verb; done
 expect 2 2 "no verb given"
 expect 2 2 "no such verb" frobnicate
 expect 2 2 "no such verb" help frobnicate
@@ -73,6 +73,10 @@ expect 1 2 "cannot be written" kmeans "$folder/f.npy" --clusters 2 --out "$folde
 expect 2 2 "--clusters: is missing" kmeans "$folder/f.npy" --out "$folder/x.npy"
 expect 2 2 "--metric" neighbors "$folder/f.npy" --out "$folder/x.npy" --metric manhattan
 expect 2 2 "--truth: is missing" eval --pred "$folder/l.npy"
+expect 1 2 "is the path spelled right" info "$folder/nowhere"
+expect 2 2 "no such labels" info "$folder" --labels odd
+mkdir "$folder/empty"
+expect 1 2 "$folder/empty" info "$folder/empty"
 [ -e "$folder/x.npy" ] && { echo "a failed verb left a file behind"; failures=$((failures + 1)); }
 
 [ "$failures" = 0 ] && echo "the program behaves"
