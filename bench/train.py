@@ -51,7 +51,7 @@ def torch_run(python, threads, batch, channels_last, mkldnn, seconds):
 
 def conr_run(conr, threads, batch, seconds):
     command = [conr, "bench", "train", "--device", "cpu", "--threads", str(threads), "--batch", str(batch),
-               "--seconds", str(seconds), "--json"]
+               "--seconds", str(seconds), "--recompute", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

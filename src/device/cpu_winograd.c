@@ -7,9 +7,11 @@
  * sums over tiles: (A dy A') x (B'dB) at each place, and G'(.)G brings 6x6 back to 3x3.
  *
  * Tiles are taken in chunks that fit the caches: the threads transform a chunk's tiles, then share
- * out the 36 products, then transform back by channels.  No sum is shared between threads.  Error:
- * a few times that of a direct sum (see the case list), from the transforms' constants 1/24 .. 8.
- */
+ * out the 36 products, then transform back by channels.  Where there are few tiles (a small batch
+ * of small maps) the filters are the larger side by far: then a thread takes a panel of outputs
+ * through all steps, and transformed filters never leave its cache.  No sum is shared between
+ * threads. Error: a few times that of a direct sum (see the case list), from the transforms'
+ * constants 1/24 .. 8. */
 #include "device/cpu_conv.h"
 
 #include "base/memory.h"
@@ -20,6 +22,7 @@
 
 enum {
     PLACES = 36,
+    FEW = 128, /* tiles in all, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
     FILTER_CHUNK_FLOATS = 1 << 21, /* more there, since each chunk adds to the whole gradient */
     CHUNK_FLOATS = 1 << 19 /* of transformed input and output at a time: two second caches' worth */
@@ -223,21 +226,25 @@ static inline void load_filters(const filters *f, int i, int o, quad g[4][9]) {
     }
 }
 
+/* The filters to outputs [panel, panel + nr): to[36][c_in][nr], `place` floats between places. */
+static void transform_panel(const filters *f, int panel, float *to, size_t place) {
+    for (int i = 0; i < f->c_in; i += 4)
+        for (int o = panel; o < panel + f->nr; o += 4) {
+            quad g[4][9] = {{{0}}}, m[36];
+            if (o < f->c_out) load_filters(f, i, o, g);
+            for (int j = 0; j < 4; j++) {
+                float *at = to + (size_t)(i + j) * f->nr + o - panel;
+                transform_filter(g[j], m);
+                ALL for (int k = 0; k < PLACES; k++) quad_put(at + k * place, m[k]);
+            }
+        }
+}
+
 static void transform_filters(const filters *f, int threads, float *u) {
     int columns = round_up(f->c_out, f->nr);
-    size_t place = apart(f->c_in, columns);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int panel = 0; panel < columns; panel += f->nr)
-        for (int i = 0; i < f->c_in; i += 4)
-            for (int o = panel; o < panel + f->nr; o += 4) {
-                quad g[4][9] = {{{0}}}, m[36];
-                if (o < f->c_out) load_filters(f, i, o, g);
-                for (int j = 0; j < 4; j++) {
-                    float *to = u + (size_t)panel * f->c_in + (size_t)(i + j) * f->nr + o - panel;
-                    transform_filter(g[j], m);
-                    ALL for (int k = 0; k < PLACES; k++) quad_put(to + k * place, m[k]);
-                }
-            }
+        transform_panel(f, panel, u + (size_t)panel * f->c_in, apart(f->c_in, columns));
 }
 
 /* ---- forward and data gradient --------------------------------------------------------------- */
@@ -257,10 +264,10 @@ typedef struct stage {
     const float *in;       /* [n,h,w,c_in] */
     float *out;            /* [n,h,w,c_out] */
     bool add;
-    const float *u; /* filters, as above */
-    float *v;       /* [36][panels of mr tiles][c_in in quads][mr] */
-    float *m;       /* [36][room][columns] */
-    int columns;    /* c_out, a multiple of nr */
+    float *u;    /* filters, as above; few tiles: one panel of them for each thread */
+    float *v;    /* [36][panels of mr tiles][c_in in quads][mr] */
+    float *m;    /* [36][room][columns]; few tiles: so much for each thread */
+    int columns; /* c_out, a multiple of nr; few tiles: nr */
 } stage;
 
 static void input_panel(const stage *s, int first, int last, int panel) {
@@ -281,11 +288,12 @@ static void input_panel(const stage *s, int first, int last, int panel) {
     }
 }
 
-static void multiply_place(const stage *s, int k, int tiles) {
+/* Products at place k; u, m: of all columns, or of one panel. */
+static void multiply_place(const stage *s, int k, int tiles, const float *u, float *m) {
     const gemm_kernel *g = s->g;
     const float *v = s->v + k * apart(s->room, s->c_in);
-    const float *u = s->u + k * apart(s->c_in, s->columns);
-    float *m = s->m + k * apart(s->room, s->columns);
+    u += k * apart(s->c_in, s->columns);
+    m += k * apart(s->room, s->columns);
     for (int o = 0; o < s->columns; o += g->nr)
         for (int r = 0; r < tiles; r += g->mr)
             g->run_quads(s->c_in, v + (size_t)r * s->c_in, u + (size_t)o * s->c_in,
@@ -302,9 +310,10 @@ static inline void put_output(quad value, float *to, bool add, quad about, quad 
     *squares += value * value;
 }
 
-/* Outputs of tiles [first,last), channels [c0,c1); sums: [2][c_out] of the chunk, or NULL. */
-static void output_channels(const stage *s, int first, int last, int c0, int c1, const float *shift,
-                            float *sums) {
+/* Outputs of tiles [first,last), channels [c0,c1), from m, whose first row is tile `first` and
+ * whose first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
+static void output_channels(const stage *s, const float *m, int base, int first, int last, int c0,
+                            int c1, const float *shift, float *sums) {
     size_t place = apart(s->room, s->columns), step = (size_t)s->c_out;
     size_t row_step = step * s->tiles.w;
     for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
@@ -312,19 +321,19 @@ static void output_channels(const stage *s, int first, int last, int c0, int c1,
         tile t = tile_at(&s->tiles, i);
         int rows = least(4, s->tiles.h - t.y), columns = least(4, s->tiles.w - t.x);
         bool whole = rows == 4 && columns == 4;
-        float *base = s->out + (t.image + (size_t)t.y * s->tiles.w + t.x) * step;
+        float *to = s->out + (t.image + (size_t)t.y * s->tiles.w + t.x) * step;
         for (int c = c0; c < c1; c += 4) {
             quad o[4][4], about = {0}, sum = {0}, squares = {0};
-            transform_output(s->m + (size_t)(i - first) * s->columns + c, place, o);
+            transform_output(m + (size_t)(i - first) * s->columns + c - base, place, o);
             if (sums) about = quad_at(shift + c);
             if (whole) {
                 ALL for (int k = 0; k < 16; k++)
-                    put_output(o[k / 4][k % 4], base + c + k / 4 * row_step + k % 4 * step, s->add,
+                    put_output(o[k / 4][k % 4], to + c + k / 4 * row_step + k % 4 * step, s->add,
                                about, &sum, &squares);
             } else {
                 for (int y = 0; y < rows; y++)
                     for (int x = 0; x < columns; x++)
-                        put_output(o[y][x], base + c + y * row_step + x * step, s->add, about, &sum,
+                        put_output(o[y][x], to + c + y * row_step + x * step, s->add, about, &sum,
                                    &squares);
             }
             if (!sums) continue;
@@ -345,27 +354,64 @@ static void run_stage(const stage *s, const conv_blocks *chunks, int threads, co
 #pragma omp for schedule(static)
         for (int panel = 0; panel < tiles; panel += mr) input_panel(s, first, last, panel);
 #pragma omp for schedule(static)
-        for (int k = 0; k < PLACES; k++) multiply_place(s, k, tiles);
+        for (int k = 0; k < PLACES; k++) multiply_place(s, k, tiles, s->u, s->m);
         int quads = s->c_out / 4, id = omp_get_thread_num(), count = omp_get_num_threads();
-        output_channels(s, first, last, quads * id / count * 4, quads * (id + 1) / count * 4, shift,
+        output_channels(s, s->m, 0, first, last, quads * id / count * 4,
+                        quads * (id + 1) / count * 4, shift,
                         partial ? partial + (size_t)b * 2 * s->c_out : NULL);
 #pragma omp barrier
     }
 }
 
-/* Sets up v, m and u in the workspace and transforms the filters; returns what follows them. */
-static float *prepare(const cpu_plan *p, stage *s, const filters *f, int room, float *work) {
+/* The same for few tiles: all of them at once, outputs panel by panel. */
+static void run_few(const stage *s, const filters *f, const conv_blocks *blocks, int threads,
+                    const float *shift, float *partial) {
+    int total = tile_count(&s->tiles), mr = s->g->mr, nr = s->g->nr;
+    size_t u_place = apart(s->c_in, nr), m_place = apart(s->room, nr);
+#pragma omp parallel num_threads(threads)
+    {
+        float *u = s->u + omp_get_thread_num() * PLACES * u_place;
+        float *m = s->m + omp_get_thread_num() * PLACES * m_place;
+#pragma omp for schedule(static)
+        for (int panel = 0; panel < total; panel += mr) input_panel(s, 0, total, panel);
+#pragma omp for schedule(dynamic)
+        for (int panel = 0; panel < s->c_out; panel += nr) {
+            transform_panel(f, panel, u, u_place);
+            for (int k = 0; k < PLACES; k++) multiply_place(s, k, round_up(total, mr), u, m);
+            for (int b = 0; b < blocks->blocks; b++) {
+                int first, last;
+                conv_block_range(blocks, b, &first, &last);
+                output_channels(s, m + (size_t)first * nr, panel, first, last, panel,
+                                least(panel + nr, s->c_out), shift,
+                                partial ? partial + (size_t)b * 2 * s->c_out : NULL);
+            }
+        }
+    }
+}
+
+/* Runs all tiles from in to out, in blocks of at most `room`; partial sums go behind the rest of
+ * the workspace and their place is returned. */
+static float *run(const cpu_plan *p, stage *s, const filters *f, const conv_blocks *blocks,
+                  int room, const float *shift, bool sums, float *work) {
     s->g = p->g;
     s->tiles = tiling_of(&p->base.s);
     s->c_in = f->c_in, s->c_out = f->c_out;
-    s->columns = round_up(f->c_out, p->g->nr);
-    s->room = room;
-    float *u = work;
-    s->v = u + PLACES * apart(s->c_in, s->columns);
+    int total = tile_count(&s->tiles);
+    bool few = total <= FEW;
+    size_t copies = few ? (size_t)p->threads : 1;
+    s->room = few ? round_up(total, p->g->mr) : room;
+    s->columns = few ? p->g->nr : round_up(f->c_out, p->g->nr);
+    s->u = work;
+    s->v = s->u + copies * PLACES * apart(s->c_in, s->columns);
     s->m = s->v + PLACES * apart(s->room, s->c_in);
-    s->u = u;
-    transform_filters(f, p->threads, u);
-    return s->m + PLACES * apart(s->room, s->columns);
+    float *partial = s->m + copies * PLACES * apart(s->room, s->columns);
+    if (few) {
+        run_few(s, f, blocks, p->threads, shift, sums ? partial : NULL);
+    } else {
+        transform_filters(f, p->threads, s->u);
+        run_stage(s, blocks, p->threads, shift, sums ? partial : NULL);
+    }
+    return partial;
 }
 
 void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *y,
@@ -379,8 +425,8 @@ void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *
                  .in_step = 1,
                  .out_step = 9 * c->ci};
     stage s = {.in = x, .out = y};
-    float *partial = prepare(p, &s, &f, round_up(p->tiles.size, p->g->mr), work);
-    run_stage(&s, &p->tiles, p->threads, shift, sums ? partial : NULL);
+    int room = round_up(p->tiles.size, p->g->mr);
+    float *partial = run(p, &s, &f, &p->tiles, room, shift, sums != NULL, work);
     if (sums) conv_fold_sums(&p->tiles, c->groups, c->co, partial, sums, p->threads);
 }
 
@@ -397,20 +443,18 @@ void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool
                  .turned = true};
     stage s = {.in = dy, .out = dx, .add = add};
     tiling t = tiling_of(c);
-    int size = chunk_tiles(CHUNK_FLOATS, c->co, c->ci, p->g->mr);
-    conv_blocks chunks = conv_blocks_make(1, tile_count(&t), size);
-    prepare(p, &s, &f, size, work);
-    run_stage(&s, &chunks, p->threads, NULL, NULL);
+    int room = chunk_tiles(CHUNK_FLOATS, c->co, c->ci, p->g->mr);
+    conv_blocks blocks = conv_blocks_make(1, tile_count(&t), room);
+    run(p, &s, &f, &blocks, room, NULL, false, work);
 }
 
 /* ---- filter gradient ------------------------------------------------------------------------- */
 
-/* dw[co][9][ci] (+)= G'(.)G of c[36][rows][columns], filter o, four channels at a time. */
-static void filter_back(const float *c, size_t place, int columns, int o, int ci, bool add,
-                        float *dw) {
+/* dw[9][ci] of one filter (+)= G'(.)G of c[36][columns], four channels at a time. */
+static void filter_back(const float *c, size_t place, int ci, bool add, float *dw) {
     for (int j = 0; j < ci; j += 4) {
         quad m[3][6];
-        const float *from = c + (size_t)o * columns + j;
+        const float *from = c + j;
         ALL for (int x = 0; x < 6; x++) {
             quad column[6], out[3];
             ALL for (int y = 0; y < 6; y++) column[y] = *(const quad *)(from + (y * 6 + x) * place);
@@ -421,7 +465,7 @@ static void filter_back(const float *c, size_t place, int columns, int o, int ci
             quad out[3];
             filter_back_line(m[y], out);
             ALL for (int x = 0; x < 3; x++) {
-                quad *to = (quad *)(dw + ((size_t)o * 9 + y * 3 + x) * ci + j);
+                quad *to = (quad *)(dw + (y * 3 + x) * ci + j);
                 if (add) out[x] += *to;
                 *to = out[x];
             }
@@ -449,67 +493,131 @@ static inline void put_gradient(const quad m[36], int c, int width, int room, in
     }
 }
 
+/* Both sides of the sum over tiles. */
+typedef struct gradient {
+    const gemm_kernel *g;
+    const conv_shape *s;
+    tiling tiles;
+    int room, rows, columns; /* tiles; co and ci, whole panels */
+    const float *x, *dy;
+    float *v, *d; /* [36][panels][room][nr or mr] */
+} gradient;
+
+/* Tile first + i, transformed on both sides. */
+static void transform_both(const gradient *g, int first, int i) {
+    size_t v_place = apart(g->room, g->columns), d_place = apart(g->room, g->rows);
+    tile at = tile_at(&g->tiles, first + i);
+    pixels in, out;
+    find_pixels(&g->tiles, &at, g->x, g->s->ci, 1, 6, &in);
+    find_pixels(&g->tiles, &at, g->dy, g->s->co, 0, 4, &out);
+    for (int j = 0; j < g->s->ci; j += 4)
+        transform_input(&in, j, g->v + panel_place(j, g->g->nr, g->room, i), v_place);
+    for (int j = 0; j < g->s->co; j += 4) {
+        quad m[36];
+        transform_gradient(&out, j, m);
+        put_gradient(m, j, g->g->mr, g->room, i, g->d, d_place);
+    }
+}
+
+/* Products at place k of n tiles: outputs [o, o + mr) with inputs [j, j + nr), onto c. */
+static void multiply_tiles(const gradient *g, int k, int o, int j, int n, float *c, bool add) {
+    const float *v = g->v + k * apart(g->room, g->columns) + (size_t)j * g->room;
+    const float *d = g->d + k * apart(g->room, g->rows) + (size_t)o * g->room;
+    g->g->run(n, d, v, c + j, g->columns, add);
+}
+
+/* Few tiles: a panel of filters goes through all steps at once.  c: [36][mr][columns] a thread. */
+static void gradient_few(const gradient *g, int total, bool add, float *dw, int threads, float *c) {
+    int mr = g->g->mr;
+    size_t place = apart(mr, g->columns);
+#pragma omp parallel num_threads(threads)
+    {
+        float *own = c + omp_get_thread_num() * PLACES * place;
+#pragma omp for schedule(static)
+        for (int i = 0; i < total; i++) transform_both(g, 0, i);
+#pragma omp for schedule(dynamic)
+        for (int o = 0; o < g->s->co; o += mr) {
+            for (int k = 0; k < PLACES; k++)
+                for (int j = 0; j < g->columns; j += g->g->nr)
+                    multiply_tiles(g, k, o, j, total, own + k * place, false);
+            for (int r = 0; r < least(mr, g->s->co - o); r++)
+                filter_back(own + (size_t)r * g->columns, place, g->s->ci, add,
+                            dw + (size_t)(o + r) * 9 * g->s->ci);
+        }
+    }
+}
+
+/* Chunk by chunk; c: [36][rows][columns], the whole gradient. */
+static void gradient_chunks(const gradient *g, int total, bool add, float *dw, int threads,
+                            float *c) {
+    size_t place = apart(g->rows, g->columns);
+#pragma omp parallel num_threads(threads)
+    {
+        for (int first = 0; first < total; first += g->room) {
+            int n = least(g->room, total - first);
+#pragma omp for schedule(static)
+            for (int i = 0; i < n; i++) transform_both(g, first, i);
+#pragma omp for schedule(static)
+            for (int k = 0; k < PLACES; k++)
+                for (int j = 0; j < g->columns; j += g->g->nr)
+                    for (int o = 0; o < g->rows; o += g->g->mr)
+                        multiply_tiles(g, k, o, j, n, c + k * place + (size_t)o * g->columns,
+                                       first > 0);
+        }
+#pragma omp for schedule(static)
+        for (int o = 0; o < g->s->co; o++)
+            filter_back(c + (size_t)o * g->columns, place, g->s->ci, add,
+                        dw + (size_t)o * 9 * g->s->ci);
+    }
+}
+
 void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                           float *work) {
     const conv_shape *s = &p->base.s;
-    const gemm_kernel *g = p->g;
-    const tiling t = tiling_of(s);
-    int room = chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, g->mr), total = tile_count(&t);
-    int rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
-    size_t v_place = apart(room, columns), d_place = apart(room, rows);
-    size_t c_place = apart(rows, columns);
-    float *v = work, *d = v + PLACES * v_place, *c = d + PLACES * d_place;
-    if (s->ci < columns || s->co < rows) /* zeros beyond the channels */
-        memset(v, 0, (v_place + d_place) * PLACES * sizeof *v);
-#pragma omp parallel num_threads(p->threads)
-    {
-        for (int first = 0; first < total; first += room) {
-            int n = least(room, total - first);
-#pragma omp for schedule(static)
-            for (int i = 0; i < n; i++) {
-                tile at = tile_at(&t, first + i);
-                pixels in, out;
-                find_pixels(&t, &at, x, s->ci, 1, 6, &in);
-                find_pixels(&t, &at, dy, s->co, 0, 4, &out);
-                for (int j = 0; j < s->ci; j += 4)
-                    transform_input(&in, j, v + panel_place(j, g->nr, room, i), v_place);
-                for (int j = 0; j < s->co; j += 4) {
-                    quad m[36];
-                    transform_gradient(&out, j, m);
-                    put_gradient(m, j, g->mr, room, i, d, d_place);
-                }
-            }
-#pragma omp for schedule(static)
-            for (int k = 0; k < PLACES; k++)
-                for (int j = 0; j < columns; j += g->nr)
-                    for (int o = 0; o < rows; o += g->mr)
-                        g->run(n, d + k * d_place + (size_t)o * room,
-                               v + k * v_place + (size_t)j * room,
-                               c + k * c_place + (size_t)o * columns + j, columns, first > 0);
-        }
-#pragma omp for schedule(static)
-        for (int o = 0; o < s->co; o++) filter_back(c, c_place, columns, o, s->ci, add, dw);
-    }
+    gradient g = {.g = p->g,
+                  .s = s,
+                  .tiles = tiling_of(s),
+                  .rows = round_up(s->co, p->g->mr),
+                  .columns = round_up(s->ci, p->g->nr),
+                  .x = x,
+                  .dy = dy};
+    int total = tile_count(&g.tiles);
+    bool few = total <= FEW;
+    g.room = few ? total : chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, p->g->mr);
+    g.v = work;
+    g.d = g.v + PLACES * apart(g.room, g.columns);
+    float *c = g.d + PLACES * apart(g.room, g.rows);
+    if (s->ci < g.columns || s->co < g.rows) /* zeros beyond the channels */
+        memset(work, 0, (size_t)(c - work) * sizeof *work);
+    if (few)
+        gradient_few(&g, total, add, dw, p->threads, c);
+    else
+        gradient_chunks(&g, total, add, dw, p->threads, c);
 }
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 
-static size_t stage_floats(int c_in, int c_out, int room, int nr) {
-    int columns = round_up(c_out, nr);
-    return PLACES * (apart(c_in, columns) + apart(room, c_in) + apart(room, columns));
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t stage_floats(const cpu_plan *p, int c_in, int c_out, int room, bool few) {
+    int columns = few ? p->g->nr : round_up(c_out, p->g->nr);
+    size_t copies = few ? (size_t)p->threads : 1;
+    return PLACES * (copies * (apart(c_in, columns) + apart(room, columns)) + apart(room, c_in));
 }
 
 size_t winograd_workspace(cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     const gemm_kernel *g = p->g;
     tiling t = tiling_of(s);
-    int room = chunk_tiles(CHUNK_FLOATS, s->ci, s->co, g->mr);
-    int filter_room = chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, g->mr);
-    p->tiles = conv_blocks_make(s->groups, tile_count(&t) / s->groups, room);
-    size_t forward = stage_floats(s->ci, s->co, room, g->nr) + (size_t)p->tiles.blocks * 2 * s->co;
-    size_t data = stage_floats(s->co, s->ci, room, g->nr);
-    int rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
-    size_t filter =
-        PLACES * (apart(filter_room, rows) + apart(filter_room, columns) + apart(rows, columns));
-    return forward > data ? (forward > filter ? forward : filter) : (data > filter ? data : filter);
+    int total = tile_count(&t), rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
+    bool few = total <= FEW;
+    int room = chunk_tiles(CHUNK_FLOATS, s->ci, s->co, g->mr), filter_room = total;
+    p->tiles = conv_blocks_make(s->groups, total / s->groups, room);
+    if (few) room = round_up(total, g->mr);
+    if (!few) filter_room = chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, g->mr);
+    size_t forward = stage_floats(p, s->ci, s->co, room, few) + (size_t)p->tiles.blocks * 2 * s->co;
+    size_t data = stage_floats(p, s->co, s->ci, room, few);
+    size_t c = few ? p->threads * apart(g->mr, columns) : apart(rows, columns);
+    size_t filter = PLACES * (apart(filter_room, rows) + apart(filter_room, columns) + c);
+    return most(forward, most(data, filter));
 }
