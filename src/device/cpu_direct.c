@@ -128,13 +128,15 @@ static float *target_row(const target *t, const gather *g, int row) {
            (((size_t)image * t->h + y * t->step + t->py) * t->w + x * t->step + t->px) * t->c;
 }
 
-/* A tile of a result: straight to its place where it is whole and rows lie in order, else by way of
- * the stack. */
+/* A tile of a result: straight to its place where it is whole and its rows lie evenly apart, else
+ * by way of the stack. */
 static void put_tile(const gemm_kernel *k, const gather *g, const target *t, int row, int rows,
                      int column, int columns, int length, const float *a, const float *b,
                      bool add) {
-    if (!t->scattered && rows == k->mr && columns == k->nr) {
-        k->run_quads(length, a, b, t->base + (size_t)row * t->c + column, t->c, add);
+    bool one_line = !t->scattered || row % g->gw + rows <= g->gw; /* rows lie evenly apart */
+    if (one_line && rows == k->mr && columns == k->nr) {
+        int apart = t->scattered ? t->step * t->c : t->c;
+        k->run_quads(length, a, b, target_row(t, g, row) + column, apart, add);
         return;
     }
     float tile[GEMM_TILE];
@@ -356,14 +358,18 @@ static void pack_dy(const float *dy, int co, int first, int rows, int o, int mr,
     gemm_pack(false, dy + (size_t)first * co + o, co, least(mr, co - o), rows, mr, panel);
 }
 
-/* Rows likewise of the gathered input, columns j.. of one tap, as a panel [rows][nr]. */
-static void pack_x(const gather *g, int first, int rows, int j, int nr, float *panel) {
+/* Rows likewise of the gathered input, columns [from, to) of one tap, as panels [rows][nr] one
+ * behind the other: a pixel is found once for all of them. */
+static void pack_x(const gather *g, int first, int rows, int from, int to, int nr, float *panels) {
     int grid = g->gh * g->gw, image = first / grid, y = first % grid / g->gw, x = first % g->gw;
-    int t = j / g->c, c = j % g->c;
-    for (int r = 0; r < rows; r++, panel += nr) {
-        const float *from = gather_pixel(g, image, y, x, t);
-        for (int i = 0; i < nr; i += 4)
-            quad_put(panel + i, from ? quad_at(from + c + i) : (quad){0});
+    int t = from / g->c, c = from % g->c;
+    size_t panel = (size_t)nr * rows;
+    for (int r = 0; r < rows; r++) {
+        const float *pixel = gather_pixel(g, image, y, x, t);
+        float *at = panels + (size_t)r * nr;
+        for (int j = 0; j < to - from; j += nr, at += panel)
+            for (int i = 0; i < nr; i += 4)
+                quad_put(at + i, pixel ? quad_at(pixel + c + j + i) : (quad){0});
         if (++x == g->gw) {
             x = 0;
             if (++y == g->gh) y = 0, image++;
@@ -414,12 +420,12 @@ static void filter_columns(const cpu_plan *p, int length, const float *a, const 
                     least(k->nr, columns - j), dw + (size_t)o * columns + j, columns, add);
 }
 
-/* Floats of one thread's packed rows: dy, then one panel of x, or all of them where channels do not
+/* Floats of one thread's packed rows: dy, then one tap of x, or all of them where channels do not
  * fill panels; then a row. */
 static size_t filter_room(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     int nr = p->g->nr, columns = round_up(s->k * s->k * s->ci, nr);
-    int x = s->ci % nr ? columns : nr;
+    int x = s->ci % nr ? columns : s->ci;
     return (size_t)FILTER_KC * (round_up(s->co, p->g->mr) + x) + columns + 16;
 }
 
@@ -443,13 +449,16 @@ void direct_back_filter(const cpu_plan *p, const float *x, const float *dy, bool
         for (int first = 0; first < rows && from < to; first += FILTER_KC) {
             int length = least(FILTER_KC, rows - first);
             bool adds = add || first > 0;
+            int packed = from; /* the column that b begins with */
             for (int o = 0; o < s->co; o += k->mr)
                 pack_dy(dy, s->co, first, length, o, k->mr, a + (size_t)o * length);
             if (!whole) pack_x_lines(&g, first, length, from, to, k->nr, b, line);
             for (int j = from; j < to; j += k->nr) {
-                if (whole) pack_x(&g, first, length, j, k->nr, b);
-                filter_columns(p, length, a, whole ? b : b + (size_t)(j - from) * length, j, adds,
-                               dw);
+                if (whole && (j == from || j % s->ci == 0)) { /* a tap begins */
+                    packed = j;
+                    pack_x(&g, first, length, j, least(to, (j / s->ci + 1) * s->ci), k->nr, b);
+                }
+                filter_columns(p, length, a, b + (size_t)(j - packed) * length, j, adds, dw);
             }
         }
     }

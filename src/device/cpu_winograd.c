@@ -22,7 +22,8 @@
 
 enum {
     PLACES = 36,
-    FEW = 128, /* tiles in all, up to which filters are the larger side */
+    SIDE_BY_SIDE = 4, /* tiles transformed together in the filter gradient */
+    FEW = 128,        /* tiles in all, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
     FILTER_CHUNK_FLOATS = 1 << 21, /* more there, since each chunk adds to the whole gradient */
     CHUNK_FLOATS = 1 << 19 /* of transformed input and output at a time: two second caches' worth */
@@ -270,22 +271,20 @@ typedef struct stage {
     int columns; /* c_out, a multiple of nr; few tiles: nr */
 } stage;
 
+/* A panel of tiles: the same channels of all of them before the next, so that cache lines are
+ * written whole. */
 static void input_panel(const stage *s, int first, int last, int panel) {
     int mr = s->g->mr;
     size_t place = apart(s->room, s->c_in);
+    pixels p[GEMM_MR];
     for (int r = 0; r < mr; r++) {
-        float *to = s->v + (size_t)panel * s->c_in + 4 * r;
-        int i = first + panel + r;
-        if (i >= last) {
-            for (int c = 0; c < s->c_in; c += 4)
-                for (int k = 0; k < PLACES; k++) *(quad *)(to + k * place + c * mr) = (quad){0};
-            continue;
-        }
-        tile t = tile_at(&s->tiles, i);
-        pixels p;
-        find_pixels(&s->tiles, &t, s->in, s->c_in, 1, 6, &p);
-        for (int c = 0; c < s->c_in; c += 4) transform_input(&p, c, to + c * mr, place);
+        tile t = tile_at(&s->tiles, least(first + panel + r, last - 1));
+        find_pixels(&s->tiles, &t, s->in, s->c_in, 1, 6, &p[r]);
+        for (int k = 0; first + panel + r >= last && k < PLACES; k++) p[r].at[k] = zeros;
     }
+    for (int c = 0; c < s->c_in; c += 4)
+        for (int r = 0; r < mr; r++)
+            transform_input(&p[r], c, s->v + ((size_t)panel * s->c_in + c * mr + 4 * r), place);
 }
 
 /* Products at place k; u, m: of all columns, or of one panel. */
@@ -503,20 +502,26 @@ typedef struct gradient {
     float *v, *d; /* [36][panels][room][nr or mr] */
 } gradient;
 
-/* Tile first + i, transformed on both sides. */
-static void transform_both(const gradient *g, int first, int i) {
+/* Tiles i..i+SIDE_BY_SIDE-1 of the n from `first` on, transformed on both sides: the same channels
+ * of all of them before the next, as above. */
+static void transform_both(const gradient *g, int first, int n, int i) {
     size_t v_place = apart(g->room, g->columns), d_place = apart(g->room, g->rows);
-    tile at = tile_at(&g->tiles, first + i);
-    pixels in, out;
-    find_pixels(&g->tiles, &at, g->x, g->s->ci, 1, 6, &in);
-    find_pixels(&g->tiles, &at, g->dy, g->s->co, 0, 4, &out);
-    for (int j = 0; j < g->s->ci; j += 4)
-        transform_input(&in, j, g->v + panel_place(j, g->g->nr, g->room, i), v_place);
-    for (int j = 0; j < g->s->co; j += 4) {
-        quad m[36];
-        transform_gradient(&out, j, m);
-        put_gradient(m, j, g->g->mr, g->room, i, g->d, d_place);
+    int count = least(SIDE_BY_SIDE, n - i);
+    pixels in[SIDE_BY_SIDE], out[SIDE_BY_SIDE];
+    for (int t = 0; t < count; t++) {
+        tile at = tile_at(&g->tiles, first + i + t);
+        find_pixels(&g->tiles, &at, g->x, g->s->ci, 1, 6, &in[t]);
+        find_pixels(&g->tiles, &at, g->dy, g->s->co, 0, 4, &out[t]);
     }
+    for (int j = 0; j < g->s->ci; j += 4)
+        for (int t = 0; t < count; t++)
+            transform_input(&in[t], j, g->v + panel_place(j, g->g->nr, g->room, i + t), v_place);
+    for (int j = 0; j < g->s->co; j += 4)
+        for (int t = 0; t < count; t++) {
+            quad m[36];
+            transform_gradient(&out[t], j, m);
+            put_gradient(m, j, g->g->mr, g->room, i + t, g->d, d_place);
+        }
 }
 
 /* Products at place k of n tiles: outputs [o, o + mr) with inputs [j, j + nr), onto c. */
@@ -534,7 +539,7 @@ static void gradient_few(const gradient *g, int total, bool add, float *dw, int 
     {
         float *own = c + omp_get_thread_num() * PLACES * place;
 #pragma omp for schedule(static)
-        for (int i = 0; i < total; i++) transform_both(g, 0, i);
+        for (int i = 0; i < total; i += SIDE_BY_SIDE) transform_both(g, 0, total, i);
 #pragma omp for schedule(dynamic)
         for (int o = 0; o < g->s->co; o += mr) {
             for (int k = 0; k < PLACES; k++)
@@ -556,7 +561,7 @@ static void gradient_chunks(const gradient *g, int total, bool add, float *dw, i
         for (int first = 0; first < total; first += g->room) {
             int n = least(g->room, total - first);
 #pragma omp for schedule(static)
-            for (int i = 0; i < n; i++) transform_both(g, first, i);
+            for (int i = 0; i < n; i += SIDE_BY_SIDE) transform_both(g, first, n, i);
 #pragma omp for schedule(static)
             for (int k = 0; k < PLACES; k++)
                 for (int j = 0; j < g->columns; j += g->g->nr)
