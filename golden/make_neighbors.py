@@ -4,7 +4,7 @@
     golden/make_neighbors.py            write neighbors.safetensors beside this script
     golden/make_neighbors.py --check    compute it again, say whether the file is the same
 
-Needs numpy, and golden/make.py for the file format. What METHOD.md's section 5 says, with every
+Needs numpy, and golden/make.py for the file format. What docs/neighborhoods.md says, with every
 number that is kept (S, weights, H, H H^T) rounded to float32 and every sum taken in float64 in
 ascending order.
 

@@ -53,7 +53,7 @@ typedef struct network_spec {
     mlp_spec projector, predictor;
 } network_spec;
 
-/* METHOD.md's heads: Linear(hidden) - BN - ReLU - Linear(out), biases; the predictor starts small.
+/* BYOL's heads: Linear(hidden) - BN - ReLU - Linear(out), biases; the predictor starts small.
  */
 mlp_spec mlp_byol_projector(int hidden, int out);
 mlp_spec mlp_byol_predictor(int hidden, int out);

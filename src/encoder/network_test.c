@@ -52,7 +52,7 @@ static void sizes_as_published(void **state) {
     s.projector = mlp_byol_projector(4096, 256);
     s.predictor = mlp_byol_predictor(4096, 256);
     assert_ok(network_new(&s, &net));
-    /* CIFAR stem: 64*3*9 instead of 64*3*49; heads as METHOD.md */
+    /* CIFAR stem: 64*3*9 instead of 64*3*49; BYOL's heads */
     size_t encoder = 11689512 - 513000 - 64 * 3 * 40;
     size_t projector = 512 * 4096 + 3 * 4096 + 4096 * 256 + 256;
     size_t predictor = 256 * 4096 + 3 * 4096 + 4096 * 256 + 256;

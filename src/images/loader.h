@@ -17,7 +17,7 @@ typedef struct loader_options {
     int rank, ranks; /* this process takes rows rank*batch/ranks .. (rank+1)*batch/ranks - 1 */
     int workers;     /* threads; at least 1 */
     int ahead;       /* batches made before they are asked for; at least 1 */
-    draw_policy policy, later; /* `later` holds from epoch `change` on: METHOD's stage 2 */
+    draw_policy policy, later; /* `later` holds from epoch `change` on: the method's stage 2 */
     uint32_t change;
     pixels_norm norm;
 } loader_options;

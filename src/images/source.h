@@ -109,7 +109,7 @@ int source_read(const source *s, int64_t i, int channels, int least, image *out)
  * fails where more than 5 % are gone.  message: of the first of them, may be NULL. */
 int source_drop(source *s, const unsigned char *bad, const char *message);
 
-/* METHOD's constants where the kind is one of the paper's data sets; else false. */
+/* The published constants where the kind is one of the paper's data sets; else false. */
 bool source_known_norm(const source *s, float mean[3], float deviation[3]);
 
 #endif

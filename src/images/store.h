@@ -49,8 +49,8 @@ int store_side_for(int size);
 int store_open(source *s, const store_options *o, store *out);
 void store_close(store *s); /* also after a failed open, or twice */
 
-/* Mean and deviation of the channels: METHOD's constants where the source is a known data set, else
- * measured, in exact sums. */
+/* Mean and deviation of the channels: the published constants where the source is a known data set,
+ * else measured, in exact sums. */
 void store_norm(const source *from, const store *s, int threads, pixels_norm *out);
 
 #endif

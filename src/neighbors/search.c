@@ -137,8 +137,8 @@ int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *id
             values[(size_t)i * k + at] = -INFINITY;
         }
     }
-    /* a few parts, so that the caller hears of it and can stop */
-    int blocks = (n + s.block - 1) / s.block, part = blocks / 16 + 1, rc = 0;
+    /* where it takes long in a few parts, so that the caller hears of it and can stop */
+    int blocks = (n + s.block - 1) / s.block, part = blocks > 64 ? blocks / 16 : blocks, rc = 0;
     for (int t = 0; t < blocks && rc == 0; t += part) {
         tournament(&s, blocks, t, t + part < blocks ? t + part : blocks, dev->threads);
         rc = device_report(dev, "nearest neighbors", t + part, blocks);

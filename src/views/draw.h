@@ -37,7 +37,8 @@ typedef struct draw {
     float sigma;
 } draw;
 
-/* METHOD's views in stage 1: scale [0.08,1], ratio [3/4,4/3], jitter (.4,.4,.4,.1) p .8, gray .2.
+/* The method's views in stage 1: scale [0.08,1], ratio [3/4,4/3], jitter (.4,.4,.4,.1) p .8, gray
+ * .2.
  */
 draw_policy draw_policy_default(void);
 void draw_policy_ratio(draw_policy *p, double low, double high);

@@ -1,7 +1,7 @@
 /* pixels.h: an image's bytes become the floats that the encoder sees: a random view, or the image
  * as it is.
  *
- * METHOD section 3, with torchvision's semantics on float tensors: crop, resize (bilinear,
+ * With torchvision's semantics on float tensors: crop, resize (bilinear,
  * antialiased), flip, brightness, contrast, saturation and hue in the drawn order, each cut to
  * [0,1], grayscale, blur, solarize (at 0.5), then (x - mean) / deviation.  Nothing is rounded to 8
  * bits between.  One channel: brightness and contrast only, blur and solarize as well. */
