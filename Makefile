@@ -2,6 +2,7 @@
 #
 #   make            build the library and the program into build/
 #   make deps       install what is missing, with apt
+#   make demo       build, cluster the bundled sample by its pixels, print NMI, ACC and ARI
 #   make test       build, run every test that needs no GPU
 #   make test-long  the slow ones too: sanitizers over everything, ranks under mpirun, fuzzing
 #   make test-cuda  the tests that need an NVIDIA GPU
@@ -25,13 +26,19 @@ build/build.ninja: CMakeLists.txt CMakePresets.json | deps
 	@cmake --preset cpu >/dev/null
 	@touch $@
 
-.PHONY: all deps test test-long test-cuda bench cuda install format check-format clean build/built
+.PHONY: all deps demo test test-long test-cuda bench cuda install format check-format clean build/built
 
 build/built: build/build.ninja
 	@cmake --build build -j $(JOBS)
 
 deps:
 	@scripts/deps.sh
+
+# The baseline that training has to beat; labels go to demo/labels.npy.
+demo: build/built
+	@mkdir -p demo
+	@echo "10,000 images of Fashion-MNIST, k-means on plain pixels:"
+	@build/conr kmeans samples/fashion-mnist --clusters 10 --out demo/labels.npy
 
 test: build/built
 	@ctest --test-dir build --output-on-failure -j $(JOBS)

@@ -360,6 +360,13 @@ CONR_API const char *conr_images_class(const conr_images *m, int which, int64_t 
 CONR_API int conr_images_label(const conr_images *m, int64_t i);
 CONR_API const char *conr_images_path(conr_images *m, int64_t i);
 
+/* All pixels as features: images squashed to size x size, one row each, values in [0,1], row by row
+ * and channel by channel: what a clustering of plain pixels starts from.  Images whose pixels turn
+ * out unreadable are dropped from m and counted there, so ask conr_images_about again.
+ * *features [n,d] is released by conr_free. */
+CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
+                                int64_t *d);
+
 #ifdef __cplusplus
 }
 #endif

@@ -77,6 +77,7 @@ expect 1 2 "is the path spelled right" info "$folder/nowhere"
 expect 2 2 "no such labels" info "$folder" --labels odd
 mkdir "$folder/empty"
 expect 1 2 "$folder/empty" info "$folder/empty"
+expect 0 1 "NMI 0." kmeans "$(dirname "$0")/../samples/fashion-mnist" --clusters 10 --restarts 1 --out "$folder/s.npy"
 [ -e "$folder/x.npy" ] && { echo "a failed verb left a file behind"; failures=$((failures + 1)); }
 
 [ "$failures" = 0 ] && echo "the program behaves"

@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "conr_context.h"
 #include "images/source.h"
+#include "images/store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,47 @@ const char *conr_images_class(const conr_images *m, int which, int64_t *count) {
 int conr_images_label(const conr_images *m, int64_t i) {
     ASSERT(i >= 0 && i < m->source.n);
     return source_label(&m->source, i);
+}
+
+/* Stored images as rows of floats. */
+static int plain_rows(const store *s, int size, int threads, float *out) {
+    static const pixels_norm as_they_are = {.deviation = {1, 1, 1}};
+    size_t row = (size_t)size * size * s->c;
+    int failed = 0;
+#pragma omp parallel num_threads(threads)
+    {
+        pixels *tools = NULL;
+        int rc = pixels_new(size, s->c, &tools);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < s->n; i++)
+            if (rc == 0)
+                rc = pixels_plain(tools, s->image[i].pixels, s->image[i].w, s->image[i].h, 0,
+                                  &as_they_are, out + (size_t)i * row);
+        pixels_free(tools);
+#pragma omp atomic
+        failed |= rc < 0;
+    }
+    /* messages belong to threads, and the only reason is memory */
+    return failed ? fail_memory("pixels", (double)row * sizeof *out) : 0;
+}
+
+int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
+                       int64_t *d) {
+    int rc = 0;
+    store s = {0};
+    store_options o = {.side = store_side_for(size), .threads = c->dev->threads};
+    *features = NULL;
+    if (size < 1 || size > 1024)
+        return fail(CONR_EINVAL, "size %d: pixels a side; use 1 to 1024", size);
+    TRY(store_open(&m->source, &o, &s));
+    *n = s.n, *d = (int64_t)size * size * s.c;
+    *features = memory_new("pixels", (size_t)s.n, (size_t)*d * sizeof **features);
+    TRY(*features ? 0 : CONR_ENOMEM);
+    TRY(plain_rows(&s, size, c->dev->threads, *features));
+done:
+    store_close(&s);
+    if (rc < 0) free(*features), *features = NULL;
+    return rc;
 }
 
 const char *conr_images_path(conr_images *m, int64_t i) {

@@ -27,6 +27,19 @@ static void a_source_is_described(void **state) {
     assert_int_equal(count, 0);
     assert_int_equal(conr_images_label(m, 1), 9);
     assert_string_equal(conr_images_path(m, 1), "test_batch.bin#0");
+    float *x;
+    int64_t n, d;
+    assert_ok(conr_images_pixels(c, m, 32, &x, &n, &d));
+    assert_int_equal(n, 2);
+    assert_int_equal(d, 32 * 32 * 3);
+    bool varied = false;
+    for (int64_t j = 0; j < n * d; j++) {
+        assert_true(x[j] >= 0 && x[j] <= 1);
+        varied |= x[j] != x[0];
+    }
+    assert_true(varied);
+    conr_free(x);
+    assert_fails(CONR_EINVAL, "size 0", conr_images_pixels(c, m, 0, &x, &n, &d));
     conr_images_close(m);
     conr_images_close(NULL);
     o.split = "val";
