@@ -1,6 +1,7 @@
 /* bench.c: measuring: this machine's peaks, and every operation of a device. */
 #include "conr_context.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "device/cases.h"
@@ -8,13 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int conr_bench_peaks(conr *c, double *flops, double *bytes) {
     if (bytes && c->peak_copies == 0) {
@@ -30,13 +24,13 @@ int conr_bench_peaks(conr *c, double *flops, double *bytes) {
 /* Best time of one run, repeated for about `seconds`, at least twice. */
 static int time_trial(trial *t, device *dev, double seconds, double *best) {
     int rc = 0;
-    double start = now();
+    double start = clock_now();
     *best = 1e30;
-    for (int i = 0; i < 2 || now() - start < seconds; i++) {
-        double before = now();
+    for (int i = 0; i < 2 || clock_now() - start < seconds; i++) {
+        double before = clock_now();
         TRY(trial_run(t));
         TRY(dev->op.sync(dev));
-        double took = now() - before;
+        double took = clock_now() - before;
         if (took < *best) *best = took;
     }
 done:

@@ -2,6 +2,7 @@
  * given images (online and target passes, loss, backward, update). */
 #include "conr_context.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -11,13 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 conr_bench_train_options conr_bench_train_defaults(void) {
     return (conr_bench_train_options){.encoder = "resnet18",
@@ -229,20 +223,20 @@ static int measure(bench *b, conr_bench_train_result *r) {
     int rc = 0, steps = 0;
     double start, parts[PROFILE_KINDS];
     TRY(step(b)); /* warm: pages, caches, threads */
-    start = now();
+    start = clock_now();
     r->seconds = 1e30;
-    while (steps < 3 || now() - start < b->o.seconds) {
-        double before = now();
+    while (steps < 3 || clock_now() - start < b->o.seconds) {
+        double before = clock_now();
         TRY(step(b));
-        double took = now() - before;
+        double took = clock_now() - before;
         if (took < r->seconds) r->seconds = took;
         steps++;
     }
     r->steps = steps;
     profile_start(b->dev);
-    start = now();
+    start = clock_now();
     for (int i = 0; i < 3 && rc == 0; i++) rc = step(b);
-    double total = now() - start, known = 0;
+    double total = clock_now() - start, known = 0;
     profile_stop(b->dev, parts);
     if (rc < 0) goto done;
     r->n_parts = 0;

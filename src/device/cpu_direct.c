@@ -20,9 +20,6 @@ enum {
     TAPS = 49
 };
 
-static int least(int a, int b) { return a < b ? a : b; }
-static int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
-
 /* ---- gathering ------------------------------------------------------------------------------- */
 
 /* Which source pixels a row meets.  Rows are the pixels of n grids gh x gw; row (i, y, x) meets, at
@@ -465,8 +462,6 @@ void direct_back_filter(const cpu_plan *p, const float *x, const float *dy, bool
 }
 
 /* ---- workspace ------------------------------------------------------------------------------- */
-
-static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
 size_t direct_workspace(cpu_plan *p) {
     const conv_shape *s = &p->base.s;

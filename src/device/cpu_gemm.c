@@ -168,8 +168,6 @@ typedef struct product {
     float *c;
 } product;
 
-static int least(int a, int b) { return a < b ? a : b; }
-
 /* C's part [rows,cols] at c = alpha tile + beta c; the first part of a sum brings beta in. */
 static void store(const product *p, const float *tile, int rows, int cols, bool first, float *c) {
     for (int r = 0; r < rows; r++, tile += p->kernel->nr, c += p->ldc)

@@ -18,8 +18,6 @@ enum {
     SMALL = 1 << 14 /* numbers below which threads cost more than they bring */
 };
 
-static int least(int a, int b) { return a < b ? a : b; }
-
 static float *scratch_of(device *dev) { return ((cpu_own *)dev->own)->scratch; }
 
 static int threads_for(const device *dev, size_t numbers) {

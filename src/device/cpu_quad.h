@@ -4,6 +4,13 @@
 #ifndef CONR_CPU_QUAD_H
 #define CONR_CPU_QUAD_H
 
+#include <stddef.h>
+
+/* for counting, shared by the files that work in quads */
+static inline int least(int a, int b) { return a < b ? a : b; }
+static inline size_t most(size_t a, size_t b) { return a > b ? a : b; }
+static inline int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
 /* At any address of a float, also one that holds other types' bytes. */
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int quad_mask __attribute__((vector_size(16)));

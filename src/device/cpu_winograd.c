@@ -31,9 +31,6 @@ enum {
 
 #define ALL _Pragma("GCC unroll 36")
 
-static int least(int a, int b) { return a < b ? a : b; }
-static int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
-
 /* Floats from one place to the next.  A cache line more than needed: the numbers of a tile at the
  * 36 places are touched together, and at a distance of a power of two they would all want the same
  * few lines of the cache. */
@@ -601,8 +598,6 @@ void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bo
 }
 
 /* ---- workspace ------------------------------------------------------------------------------- */
-
-static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
 static size_t stage_floats(const cpu_plan *p, int c_in, int c_out, int room, bool few) {
     int columns = few ? p->g->nr : round_up(c_out, p->g->nr);

@@ -1,10 +1,10 @@
 /* profile.c: the timed table. */
 #include "device/profile.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 
 #include <string.h>
-#include <time.h>
 
 const char *const profile_names[PROFILE_KINDS] = {
     [PROFILE_CONV_FORWARD] = "convolution, forward",
@@ -21,19 +21,13 @@ static device_ops real; /* of the one device that is watched */
 static device *watched;
 static double spent[PROFILE_KINDS];
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A timed entry: same parameters, then the real one, then wait. */
 #define TIMED(kind, entry, PARAMETERS, ARGUMENTS)                                                  \
     static int timed_##entry PARAMETERS {                                                          \
-        double before = now();                                                                     \
+        double before = clock_now();                                                               \
         int rc = real.entry ARGUMENTS;                                                             \
         if (rc == 0) rc = real.sync(dev);                                                          \
-        spent[kind] += now() - before;                                                             \
+        spent[kind] += clock_now() - before;                                                       \
         return rc;                                                                                 \
     }
 

@@ -1,4 +1,5 @@
 /* metrics_bench.c: how fast neighborhoods, k-means and scores are on this machine. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -7,15 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { D = 256, CENTERS = 30 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* n rows of D numbers around CENTERS centers, of unequal share; owned by the caller. */
 static float *draw_features(const conr *c, int n) {
@@ -45,9 +39,9 @@ static int time_neighbors(conr *c, int n, int repeat, double *best) {
     TRY(x && ids ? 0 : CONR_ENOMEM);
     *best = INFINITY;
     for (int r = 0; r < repeat; r++) {
-        double start = now();
+        double start = clock_now();
         TRY(conr_neighbors(c, x, n, D, &o, ids));
-        double seconds = now() - start;
+        double seconds = clock_now() - start;
         if (seconds < *best) *best = seconds;
     }
 done:
@@ -83,9 +77,9 @@ static int time_kmeans(conr *c, const float *x, int n, int K, double *seconds) {
     int32_t *labels = memory_new("bench", (size_t)n, sizeof *labels);
     TRY(centroids && labels ? 0 : CONR_ENOMEM);
     o.clusters = K;
-    double start = now();
+    double start = clock_now();
     TRY(conr_kmeans(c, x, n, D, &o, centroids, labels, NULL));
-    *seconds = now() - start;
+    *seconds = clock_now() - start;
 done:
     free(centroids), free(labels);
     return rc;
@@ -103,9 +97,9 @@ static int time_scores(int K, double *best) {
         pred[i] = rng_below(&r, 2) ? (truth[i] * 7 + 3) % K : rng_below(&r, (uint32_t)K);
     }
     for (int repeat = 0; repeat < 20; repeat++) {
-        double start = now();
+        double start = clock_now();
         int rc = conr_metrics(truth, pred, N, &scores);
-        double seconds = now() - start;
+        double seconds = clock_now() - start;
         if (rc < 0) return rc;
         if (seconds < *best) *best = seconds;
     }

@@ -1,0 +1,14 @@
+/* clock.h: seconds, for measuring. */
+#ifndef CONR_CLOCK_H
+#define CONR_CLOCK_H
+
+#include <time.h>
+
+/* Seconds since some moment; never goes back. */
+static inline double clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+#endif
