@@ -118,9 +118,12 @@ static int print_scores(const conr_images *m, const char *labels_path) {
     conr_images_about(m, &about);
     if (about.labeled == 0) return EXIT_OK;
     truth = malloc((size_t)about.n * sizeof *truth);
-    for (int64_t i = 0; truth && i < about.n; i++) truth[i] = conr_images_label(m, i);
-    if (!truth || conr_read_labels(labels_path, NULL, &pred, &n) < 0 ||
-        conr_metrics(truth, pred, n, &s) < 0)
+    if (!truth) {
+        fprintf(stderr, "conr: labels: no memory; close other programs\n");
+        return EXIT_FAILED;
+    }
+    for (int64_t i = 0; i < about.n; i++) truth[i] = conr_images_label(m, i);
+    if (conr_read_labels(labels_path, NULL, &pred, &n) < 0 || conr_metrics(truth, pred, n, &s) < 0)
         rc = library_error();
     else
         printf("NMI %.4f  ACC %.4f  ARI %.4f\n", s.nmi, s.acc, s.ari);

@@ -152,8 +152,8 @@ static int open_bench(conr *c, const conr_bench_train_options *o, bench *b) {
     b->end = b->net.n_layers;
     b->d = b->net.layer[b->end - 1].co;
     TRY(open_weights(b)); /* first: the host's copy is gone before the activations come */
+    TRY(open_passes(b));  /* a batch that does not fit fails here, before its images are drawn */
     TRY(open_images(b));
-    TRY(open_passes(b));
     TRY(floats(b, (size_t)b->n * b->d, &b->q));
     TRY(floats(b, (size_t)b->n * b->d, &b->k));
     TRY(floats(b, (size_t)b->n * b->d, &b->dq));

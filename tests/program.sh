@@ -41,6 +41,7 @@ expect 2 2 "not a whole number" bench --threads two
 expect 2 2 "not a number" bench --seconds never
 expect 2 2 "no such benchmark" bench everything
 expect 2 2 "2 operands" bench ops ops
+expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
 
 # a full disk on stdout is an error, not a silent loss

@@ -23,9 +23,8 @@ typedef struct cpu_plan {
     const gemm_kernel *g;
     bool winograd;
     int threads;
-    conv_blocks rows;    /* forward, direct */
-    conv_blocks tiles;   /* forward, Winograd */
-    size_t forward_sums; /* where the block sums lie in the workspace, in floats */
+    conv_blocks rows;  /* forward, direct */
+    conv_blocks tiles; /* forward, Winograd */
 } cpu_plan;
 
 conv_blocks conv_blocks_make(int groups, int per_group, int size);

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,6 +151,19 @@ static int place_rooms(pass *p, size_t *needed) {
     return 0;
 }
 
+/* Devices count the pixels of a layer in an int. */
+static int check_pixels(const pass *p) {
+    for (int l = 0; l < p->o.end; l++) {
+        const layer *x = &p->net->layer[l];
+        if ((double)p->o.n * x->oh * x->ow > INT_MAX || (double)p->o.n * x->h * x->w > INT_MAX)
+            return fail(CONR_EINVAL,
+                        "batch of %d images: layer %d would have over 2^31 pixels; "
+                        "use a smaller batch",
+                        p->o.n, l);
+    }
+    return 0;
+}
+
 static int plan_layers(pass *p) {
     int rc = 0;
     size_t sums = 0;
@@ -198,6 +212,7 @@ static int plan_new(device *dev, ranks *r, const network *net, const pass_option
         rc = fail_memory("pass", (double)o->end * KINDS * sizeof *p->room);
         goto done;
     }
+    TRY(check_pixels(p));
     plan_lifetimes(p);
     TRY(place_rooms(p, &p->n_acts));
     TRY(plan_layers(p));

@@ -531,6 +531,10 @@ static void memory_is_planned(void **state) {
     dev->memory = recompute - 1;
     assert_fails(CONR_ENOMEM, "a batch of 62 fits", pass_new(dev, &r, &net, &o, &p));
     assert_null(p);
+    o.n = 1 << 24;
+    assert_fails(CONR_EINVAL, "over 2^31 pixels", pass_new(dev, &r, &net, &o, &p));
+    assert_null(p);
+    o.n = 64;
     dev->memory = 1000;
     assert_fails(CONR_ENOMEM, "a batch of 0 fits", pass_new(dev, &r, &net, &o, &p));
     network_free(&net);
