@@ -40,9 +40,15 @@ typedef struct step_values {
     float momentum; /* of SGD */
     float decay;    /* of weights, added to the gradient */
     float average;  /* m of the moving average: average <- m average + (1-m) weights */
-    float fraction; /* fr, of the boundary filter */
-    uint32_t epoch, step;
+    int32_t keep;   /* rows of a half batch that the boundary filter lets through, at least 1 */
+    uint32_t epoch; /* of the views; from 0 */
+    uint32_t step;  /* of the whole training, from 0 */
 } step_values;
+
+/* A sequence of operations that a device has learned by heart (repeat). */
+typedef struct recording recording;
+
+struct views_job; /* views/job.h */
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
@@ -95,6 +101,12 @@ typedef struct device_ops {
     int (*copy)(device *dev, void *to, const void *from, size_t bytes);     /* no overlap */
     int (*zero)(device *dev, void *p, size_t bytes);
     int (*sync)(device *dev); /* waits; an asynchronous fault surfaces here */
+
+    /* Runs body(arg), which does nothing but queue operations of this device, always the same with
+     * the same pointers.  A device that can records it on the way and replays the record from then
+     * on.  *r starts as NULL and is released by recording_free. */
+    int (*repeat)(device *dev, int (*body)(void *arg), void *arg, recording **r);
+    void (*recording_free)(device *dev, recording *r); /* NULL is fine */
 
     /* float <-> activations, count numbers */
     int (*act_from)(device *dev, const float *x, size_t count, act *out);
@@ -161,6 +173,13 @@ typedef struct device_ops {
     int (*rows_normalize_back)(device *dev, const float *out, const float *norm, const float *dout,
                                int n, int d, float *dx); /* dx may be dout */
 
+    /* to[i] = from[ids[i]], rows of row_bytes bytes; ids: [n] */
+    int (*rows_take)(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
+                     void *to);
+    /* Row i of rows [n,d] goes to row (step*n + i) mod size of the ring [size,d]; n <= size. */
+    int (*ring_put)(device *dev, const step_values *at, const float *rows, int n, int d,
+                    float *ring, int size);
+
     /* choice.  s: [n,m], rows ld floats apart. */
     /* The k best of each row, best first: column self+i of row i always first (self < 0: none),
      * then the larger value, then the lower column.  k <= m.  ids: [n,k]; values: [n,k] or NULL. */
@@ -172,6 +191,44 @@ typedef struct device_ops {
     int (*sums_by_label)(device *dev, const float *x, int n, int d, const int32_t *label, int K,
                          float *sums, int32_t *counts);
 
+    /* The losses of one half batch: unit rows q [n,d] are pulled towards unit rows key [n,d].
+     * near: [n,k], the rows of key that row i is pulled to; NULL with k = 1: row i itself.
+     * weight: [n] of the rows, adding up to about 1; NULL: 1/n each.  *loss grows by the value; dq
+     * [n,d] is set to the gradient.  Both are multiplied by factor. */
+    /* value = - sum_i weight_i mean_j <q_i, key_near(i,j)> */
+    int (*pull)(device *dev, const float *q, const float *key, int n, int d, const int32_t *near,
+                int k, const float *weight, float factor, float *loss, float *dq);
+    /* InfoNCE with many positives:
+     *   value = - sum_i weight_i mean_j log(e^s_ij / (e^s_ij + sum_m e^l_im)),
+     *   s_ij = <q_i, key_near(i,j)>/temperature, l_im = <q_i, queue_m>/temperature.
+     * queue: [size,d]; logits: [n,size], memory for the operation. */
+    int (*contrast)(device *dev, const float *q, const float *key, int n, int d,
+                    const int32_t *near, int k, const float *weight, float factor,
+                    const float *queue, int size, float temperature, float *logits, float *loss,
+                    float *dq);
+    /* The boundary filter of a half batch.  f: [n,d] unit rows; ids: [n], the images they belong
+     * to; label: [all images]; centroids: [K,d].  ratio: [n], r = 1 - (d_N - d_I)/max(d_I, d_N) of
+     * |f - own centroid| and |f - nearest other|, 1 where both are 0, 0 where K = 1.  The `keep`
+     * rows with the smallest ratio, and those that tie with the last of them, get
+     * weight 1/(their number), or 1/n with over_batch; the others 0. */
+    int (*boundary)(device *dev, const step_values *at, const float *f, int n, int d,
+                    const int32_t *ids, const int32_t *label, const float *centroids, int K,
+                    bool over_batch, float *ratio, float *weight);
+
+    /* Optional (NULL: the host's way, src/neighbors): contextually affinitive or local neighbors
+     * of a batch.  f: [n,d] unit rows; o: k, k1, k2 between 1 and n; ids: [n,k]; work: as many
+     * bytes as neighbors_bytes says. */
+    size_t (*neighbors_bytes)(device *dev, int n, int d, const conr_neighbors_options *o);
+    int (*neighbors)(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
+                     int32_t *ids, void *work);
+
+    /* Optional (NULL: views are made on the host and uploaded): view 0 or 1, or 2 for the images
+     * without randomness, of the images ids [n].  out: [n,size,size,c]; the epoch is at's. */
+    int (*views)(device *dev, const step_values *at, const struct views_job *job,
+                 const int32_t *ids, int n, int view, act *out);
+
+    /* average <- m average + (1-m) w, n weights */
+    int (*average)(device *dev, const step_values *at, size_t n, const float *w, float *average);
     /* One sweep over a block of n weights.  With average_first:
      *     average <- m average + (1-m) w          (average NULL: none)
      *     g = scale dw + decay w;  v <- momentum v + g;  w <- w - lr[which] v
@@ -192,7 +249,7 @@ struct device {
     void *progress_user;
 };
 
-/* name: "auto", "ref", "cpu".  threads: 0 for all cores. */
+/* name: "auto", "ref", "cpu", "cuda", "cuda:1".  threads: 0 for all cores. */
 int device_open(const char *name, int threads, device **out);
 void device_close(device *dev); /* NULL is fine */
 
