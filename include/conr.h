@@ -79,6 +79,11 @@ CONR_API const char *conr_device(const conr *c);
 typedef struct conr_progress {
     const char *stage; /* what is being done, e.g. "k-means" */
     int64_t done, total;
+    const char *message; /* something to tell at once, such as a warning; NULL: nothing */
+    /* of a training's steps, else 0 */
+    int epoch, epochs; /* from 1 */
+    double loss, lr;   /* mean since the last report; of the encoder */
+    double images_per_s, seconds_left;
 } conr_progress;
 
 /* Called now and then during long work, in the thread that called the library.  Returns 0 to go on;
@@ -251,10 +256,11 @@ CONR_API double conr_boundary_fraction(double first, int epoch, int relax_epochs
 /* Scores of a clustering against true classes.  Labels are any integers; a sample whose true label
  * is -1 is unlabeled, left out and counted. */
 typedef struct conr_scores {
-    double nmi; /* mutual information over the arithmetic mean of the entropies */
-    double acc; /* share on the best one-to-one match of clusters and classes */
-    double ari; /* adjusted Rand index */
-    int64_t n;  /* samples that count */
+    double nmi;          /* mutual information over the arithmetic mean of the entropies */
+    double acc;          /* share on the best one-to-one match of clusters and classes */
+    double ari;          /* adjusted Rand index */
+    double balanced_acc; /* mean over the classes of their share on that match */
+    int64_t n;           /* samples that count */
     int64_t unlabeled;
     int clusters, classes; /* that occur */
 } conr_scores;
@@ -324,6 +330,8 @@ typedef struct conr_images_options {
     const char *split;   /* "train", "val", "test", "unlabeled": only this part; NULL: all joined */
     const char *classes; /* "cat,dog": only these class folders; NULL: all */
     int coarse;          /* 1: CIFAR-100's 20 superclasses as labels */
+    double long_tail;    /* f > 1: classes thinned out, the last to 1/f of the first, in geometric
+                            steps; needs labels */
 } conr_images_options;
 
 /* all parts, all classes, fine labels */
@@ -366,6 +374,89 @@ CONR_API const char *conr_images_path(conr_images *m, int64_t i);
  * *features [n,d] is released by conr_free. */
 CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
                                 int64_t *d);
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+/* The settings of a training: what a recipe file says (docs/recipes.md).  A key is a word of the
+ * list that conr_setting gives; every key has a default, which is the paper's. */
+typedef struct conr_settings conr_settings;
+
+CONR_API int conr_settings_new(conr_settings **out);
+CONR_API void conr_settings_free(conr_settings *s); /* NULL is fine */
+/* A recipe: YAML, flat, keys and values.  What it does not name stays as it is. */
+CONR_API int conr_settings_read(conr_settings *s, const char *path);
+CONR_API int conr_settings_set(conr_settings *s, const char *key, const char *value);
+/* The value as text that conr_settings_set would take; out: size bytes. */
+CONR_API int conr_settings_get(const conr_settings *s, const char *key, char *out, int size);
+
+/* Setting i = 0, 1, ... of the list.  Returns 0 beyond the last. */
+typedef struct conr_setting_info {
+    const char *key, *initial;
+    const char *allowed; /* "1 to 4096", "byol|simsiam|moco", ... */
+    const char *help;
+} conr_setting_info;
+CONR_API int conr_setting(int i, conr_setting_info *out);
+
+typedef struct conr_train_options {
+    const char *out;  /* the run's folder; made where it is not there */
+    int resume;       /* go on where the run in `out` was stopped, with its own settings */
+    const char *from; /* "RUN" or "RUN@EPOCH": start from that checkpoint; NULL: from nothing.
+                         Also a folder of a compact checkpoint. */
+    int stage;        /* 2: with `from`, stage 2 begins at once, and the epochs before it count as
+                         done; 0: where the checkpoint stands */
+    const char *init; /* safetensors with an encoder's first weights, as torchvision's; NULL */
+    double budget; /* seconds: epochs (and stage1_epochs, warmup_epochs in proportion) are chosen so
+                      that the training takes about this long; 0: as set */
+} conr_train_options;
+
+CONR_API conr_train_options conr_train_defaults(void); /* nothing set */
+
+typedef struct conr_train_result {
+    int clusters, epochs;
+    int64_t steps, images;
+    double seconds;      /* of this call */
+    double loss;         /* mean of the last epoch */
+    double images_per_s; /* of the training steps, each image counted once */
+    int labeled;         /* 1: scores and knn mean something */
+    conr_scores scores;
+    double knn;        /* 20-nearest-neighbor accuracy */
+    double silhouette; /* of the final clusters; NaN where there is but one */
+} conr_train_result;
+
+/* Trains on the images, clusters them and writes the run's folder: options.yaml, log.jsonl,
+ * checkpoint.safetensors, model.safetensors, embeddings.npy, centroids.npy, labels.csv, and DONE
+ * last.  Stopping by progress saves a checkpoint and gives CONR_ESTOPPED.  Images that turn out
+ * unreadable are dropped from m and counted there.  result may be NULL. */
+CONR_API int conr_train(conr *c, conr_images *m, const conr_settings *s,
+                        const conr_train_options *o, conr_train_result *result);
+
+/* ---- a trained model ------------------------------------------------------------------------- */
+
+typedef struct conr_model conr_model;
+
+typedef struct conr_model_info {
+    const char *encoder, *framework; /* "resnet18"; "byol" */
+    int size, channels;              /* of the images that it takes */
+    int features;                    /* d */
+    int clusters;                    /* K; 0: no centroids beside the model */
+    const float *centroids;          /* [K,d], or NULL */
+} conr_model_info;
+
+/* A run's folder, or a model.safetensors alone.  *out is released by conr_model_close. */
+CONR_API int conr_model_open(conr *c, const char *path, conr_model **out);
+CONR_API void conr_model_close(conr_model *m); /* NULL is fine */
+CONR_API void conr_model_about(const conr_model *m, conr_model_info *out);
+
+/* Features of all images, unit rows.  Images that turn out unreadable are dropped and counted.
+ * *features [n,d] is released by conr_free. */
+CONR_API int conr_embed(conr *c, const conr_model *m, conr_images *images, float **features,
+                        int64_t *n, int64_t *d);
+
+/* Cluster, distance (1 - cos to its centroid) and boundary ratio of images in a CSV file:
+ * path,cluster,distance,boundary[,label].  The features are those of conr_embed for the same
+ * images. */
+CONR_API int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
+                                 const float *distances, const float *boundary, int64_t n);
 
 #ifdef __cplusplus
 }
