@@ -30,6 +30,9 @@
     {CASE_ROWS, check, time, 1, 1, d, d, 0, 0, 1, 0}, {                                            \
         CASE_ROWS_BACK, check, time, 1, 1, d, d, 0, 0, 1, 0                                        \
     }
+/* k neighbors, and the queue's rows */
+#define LOSS(op, n, d, k, queue, variant)                                                          \
+    { op, n, n, 1, 1, d, k, queue, 0, 1, variant }
 
 const op_case case_list[] = {
     /* CIFAR ResNet-18 */
@@ -96,6 +99,21 @@ const op_case case_list[] = {
     {CASE_SUMS_BY_LABEL, 9, 9, 1, 1, 3, 20, 0, 0, 1, 0},
     {CASE_SGD, 1001, 4000000, 1, 1, 1, 1, 0, 0, 1, 0},
     {CASE_SGD, 1001, 4000000, 1, 1, 1, 1, 0, 0, 1, 1},
+    {CASE_AVERAGE, 1001, 4000000, 1, 1, 1, 1, 0, 0, 1, 0},
+    {CASE_ROWS_TAKE, 256, 4096, 1, 1, 256, 60000, 0, 0, 1, 0},
+    {CASE_ROWS_TAKE, 7, 7, 1, 1, 3, 5, 0, 0, 1, 0},
+    {CASE_RING_PUT, 256, 256, 1, 1, 128, 4096, 0, 0, 1, 0},
+    {CASE_RING_PUT, 5, 5, 1, 1, 3, 7, 0, 0, 1, 0},
+    LOSS(CASE_PULL, 256, 256, 10, 0, 3),
+    LOSS(CASE_PULL, 256, 256, 1, 0, 0),
+    LOSS(CASE_PULL, 5, 7, 3, 0, 1),
+    LOSS(CASE_CONTRAST, 128, 128, 10, 4096, 3),
+    LOSS(CASE_CONTRAST, 128, 128, 1, 4096, 0),
+    LOSS(CASE_CONTRAST, 5, 7, 3, 11, 2),
+    {CASE_BOUNDARY, 256, 256, 1, 1, 256, 10, 0, 0, 1, 0},
+    {CASE_BOUNDARY, 256, 256, 1, 1, 256, 1, 0, 0, 1, 0},
+    {CASE_BOUNDARY, 256, 256, 1, 1, 256, 10, 0, 0, 1, 3},
+    {CASE_BOUNDARY, 9, 9, 1, 1, 5, 3, 0, 0, 1, 1},
 };
 const int case_count = sizeof case_list / sizeof *case_list;
 
@@ -116,6 +134,12 @@ static const char *const names[] = {
     [CASE_ARGMIN] = "argmin",
     [CASE_SUMS_BY_LABEL] = "sums_by_label",
     [CASE_SGD] = "sgd",
+    [CASE_ROWS_TAKE] = "rows_take",
+    [CASE_RING_PUT] = "ring_put",
+    [CASE_PULL] = "pull",
+    [CASE_CONTRAST] = "contrast",
+    [CASE_BOUNDARY] = "boundary",
+    [CASE_AVERAGE] = "average",
 };
 
 const char *case_name(const op_case *c) { return names[c->op]; }
@@ -149,6 +173,19 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
     case CASE_TOP_K: snprintf(out, size, "%d of %dx%d", c->co, n, c->ci); break;
     case CASE_SUMS_BY_LABEL: snprintf(out, size, "%dx%d, K %d", n, c->ci, c->co); break;
     case CASE_SGD: snprintf(out, size, "%d, average %s", n, c->variant ? "first" : "last"); break;
+    case CASE_AVERAGE: snprintf(out, size, "%d", n); break;
+    case CASE_ROWS_TAKE: snprintf(out, size, "%dx%d of %d", n, c->ci, c->co); break;
+    case CASE_RING_PUT: snprintf(out, size, "%dx%d into %d", n, c->ci, c->co); break;
+    case CASE_PULL:
+        snprintf(out, size, "%dx%d, k %d%s", n, c->ci, c->co, c->variant & 2 ? ", filtered" : "");
+        break;
+    case CASE_CONTRAST:
+        snprintf(out, size, "%dx%d, k %d, queue %d%s", n, c->ci, c->co, c->k,
+                 c->variant & 2 ? ", filtered" : "");
+        break;
+    case CASE_BOUNDARY:
+        snprintf(out, size, "%dx%d, K %d%s", n, c->ci, c->co, c->variant & 1 ? ", ties" : "");
+        break;
     default: snprintf(out, size, "%dx%d", n, c->ci); break;
     }
 }
@@ -156,6 +193,7 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
 double case_flops(const op_case *c, int n) {
     if (is_conv(c))
         return 2.0 * n * out_side(c, c->h) * out_side(c, c->w) * c->co * c->k * c->k * c->ci;
+    if (c->op == CASE_CONTRAST) return 4.0 * n * c->ci * c->k;
     return c->op == CASE_GEMM ? 2.0 * n * c->ci * c->co : 0;
 }
 
@@ -179,6 +217,11 @@ double case_bytes(const op_case *c, int n) {
     case CASE_ROWS: touches = 2 * rows; break;
     case CASE_ROWS_BACK: touches = 3 * rows; break;
     case CASE_SGD: touches = 7.0 * n; break;
+    case CASE_AVERAGE: touches = 3.0 * n; break;
+    case CASE_ROWS_TAKE:
+    case CASE_RING_PUT: touches = 2 * rows; break;
+    case CASE_PULL: touches = 3 * rows; break;
+    case CASE_CONTRAST: touches = 3 * rows + (double)c->k * c->ci + 3.0 * n * c->k; break;
     default: touches = rows; break;
     }
     return touches * sizeof(float);
@@ -190,6 +233,7 @@ double case_bound(const op_case *c, int n) {
     if (c->op == CASE_CONV_BACK_DATA) length = (double)c->k * c->k * c->co;
     if (c->op == CASE_CONV_BACK_FILTER) length = (double)n * c->h * c->w;
     if (c->op == CASE_GEMM) length = c->co;
+    if (c->op == CASE_CONTRAST) length = (double)c->k * c->ci;
     if (c->op == CASE_NORM_BACKWARD) length = (double)n * c->h * c->w;
     /* A random walk of roundings is 6e-8 sqrt(length) of the signal at worst; the factor leaves
      * room for Winograd's transforms (measured 2e-6 to 5e-6). */
@@ -198,7 +242,7 @@ double case_bound(const op_case *c, int n) {
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-enum { SLOTS = 16, OUTPUTS = 6 };
+enum { SLOTS = 24, OUTPUTS = 6 };
 
 typedef struct output {
     void *p;
@@ -226,7 +270,8 @@ struct trial {
     normed main, shortcut;
     float *gamma, *beta, *dgamma, *dbeta, *running, *stat, *stat2, *finished;
     float *a, *b, *cc, *v, *average;
-    int32_t *ids;
+    float *queue, *logits, *loss;
+    int32_t *ids, *label;
     step_values *at;
 };
 
@@ -459,18 +504,32 @@ static int run_pool(trial *t) {
     }
 }
 
-/* Random labels 0..K-1 and, now and then, one that belongs to nobody. */
-static int labels_of(trial *t, int K) {
+/* Random whole numbers from low to high - 1. */
+static int ints_of(trial *t, size_t count, int low, int high, int32_t **out) {
     int rc = 0;
-    int32_t *host = memory_new("case", (size_t)t->n, sizeof *host);
+    int32_t *host = memory_new("case", count, sizeof *host);
     if (!host) return CONR_ENOMEM;
     rng r = rng_at(20, 1, t->drawn++, RNG_TEST);
-    for (int i = 0; i < t->n; i++) host[i] = (int32_t)rng_below(&r, (uint32_t)K + 1) - 1;
-    TRY(slot(t, (size_t)t->n * sizeof *host, (void **)&t->ids));
-    TRY(t->dev->op.put(t->dev, t->ids, host, (size_t)t->n * sizeof *host));
+    for (size_t i = 0; i < count; i++)
+        host[i] = low + (int32_t)rng_below(&r, (uint32_t)(high - low));
+    TRY(slot(t, count * sizeof *host, (void **)out));
+    TRY(t->dev->op.put(t->dev, *out, host, count * sizeof *host));
     TRY(t->dev->op.sync(t->dev));
 done:
     free(host);
+    return rc;
+}
+
+/* Three quarters of the rows pass the filter; the ring is about to wrap around. */
+static int step_of(trial *t) {
+    int rc = 0;
+    step_values at = {.lr = {0.01f, 0.1f}, .momentum = 0.9f, .decay = 5e-4f, .average = 0.99f};
+    at.keep = t->n * 3 / 4;
+    at.step = t->c.op == CASE_RING_PUT ? (uint32_t)(t->c.co / t->n) : 3;
+    TRY(slot(t, sizeof at, (void **)&t->at));
+    TRY(t->dev->op.put(t->dev, t->at, &at, sizeof at));
+    TRY(t->dev->op.sync(t->dev));
+done:
     return rc;
 }
 
@@ -506,22 +565,20 @@ static int open_rows(trial *t) {
         break;
     case CASE_SUMS_BY_LABEL:
         TRY(floats_of(t, size, 1, 0, &t->a));
-        TRY(labels_of(t, co));
+        TRY(ints_of(t, n, -1, co, &t->ids)); /* -1: belongs to nobody */
         TRY(result_floats(t, (size_t)co * ci, &t->cc));
         TRY(slot(t, (size_t)co * sizeof(int32_t), (void **)&t->v));
         break;
     default:
         TRY(floats_of(t, n, 1, 0, &t->w));
+        TRY(floats_of(t, n, 1, 0, &t->average));
+        is_output(t, t->average, n, false);
+        TRY(step_of(t));
+        if (t->c.op == CASE_AVERAGE) break;
         TRY(floats_of(t, n, 1, 0, &t->dw));
         TRY(floats_of(t, n, 1, 0, &t->v));
-        TRY(floats_of(t, n, 1, 0, &t->average));
         is_output(t, t->w, n, false);
         is_output(t, t->v, n, false);
-        is_output(t, t->average, n, false);
-        step_values at = {.lr = {0.01f, 0.1f}, .momentum = 0.9f, .decay = 5e-4f, .average = 0.99f};
-        TRY(slot(t, sizeof at, (void **)&t->at));
-        TRY(t->dev->op.put(t->dev, t->at, &at, sizeof at));
-        TRY(t->dev->op.sync(t->dev));
     }
 done:
     return rc;
@@ -543,9 +600,103 @@ static int run_rows(trial *t) {
     case CASE_ARGMIN: return dev->op.argmin(dev, t->a, n, ci, ci, t->ids, t->cc);
     case CASE_SUMS_BY_LABEL:
         return dev->op.sums_by_label(dev, t->a, n, ci, t->ids, co, t->cc, (int32_t *)t->v);
+    case CASE_AVERAGE: return dev->op.average(dev, t->at, (size_t)n, t->w, t->average);
     default:
         return dev->op.sgd(dev, t->at, 1, t->c.variant, 1, (size_t)n, t->w, t->dw, t->v,
                            t->average);
+    }
+}
+
+/* ---- losses, and what goes with them --------------------------------------------------------- */
+
+/* Unit rows, each `times` times. */
+static int unit_rows(trial *t, int n, int d, int times, float **out) {
+    int rc = 0;
+    float *drawn, *norm;
+    int32_t *ids;
+    TRY(floats_of(t, (size_t)n * d, 1, 0, &drawn));
+    TRY(floats_of(t, (size_t)n, 0, 0, &norm));
+    TRY(slot(t, (size_t)n * d * sizeof **out, (void **)out));
+    TRY(t->dev->op.rows_normalize(t->dev, drawn, n, d, *out, norm));
+    if (times > 1) {
+        TRY(ints_of(t, (size_t)n, 0, n / times, &ids));
+        TRY(t->dev->op.copy(t->dev, drawn, *out, (size_t)n * d * sizeof **out));
+        TRY(t->dev->op.rows_take(t->dev, drawn, (size_t)d * sizeof **out, ids, n, *out));
+    }
+    TRY(t->dev->op.sync(t->dev));
+done:
+    return rc;
+}
+
+/* Weights of the rows: some zero, as the filter gives them. */
+static int weights_of(trial *t) {
+    int rc = 0;
+    float *host = memory_new("case", (size_t)t->n, sizeof *host);
+    if (!host) return CONR_ENOMEM;
+    for (int i = 0; i < t->n; i++) host[i] = i % 5 == 2 ? 0 : 1.25f / (float)t->n;
+    TRY(slot(t, (size_t)t->n * sizeof *host, (void **)&t->w));
+    TRY(t->dev->op.put(t->dev, t->w, host, (size_t)t->n * sizeof *host));
+    TRY(t->dev->op.sync(t->dev));
+done:
+    free(host);
+    return rc;
+}
+
+static int open_loss(trial *t) {
+    int rc = 0, n = t->n, d = t->c.ci, co = t->c.co;
+    size_t size = (size_t)n * d;
+    switch (t->c.op) {
+    case CASE_ROWS_TAKE:
+        TRY(floats_of(t, (size_t)co * d, 1, 0, &t->a));
+        TRY(ints_of(t, (size_t)n, 0, co, &t->ids));
+        TRY(result_floats(t, size, &t->b));
+        break;
+    case CASE_RING_PUT:
+        TRY(step_of(t));
+        TRY(floats_of(t, size, 1, 0, &t->a));
+        TRY(floats_of(t, (size_t)co * d, 1, 0, &t->b));
+        is_output(t, t->b, (size_t)co * d, false);
+        break;
+    case CASE_BOUNDARY:
+        TRY(step_of(t));
+        TRY(unit_rows(t, n, d, t->c.variant & 1 ? 3 : 1, &t->a));
+        TRY(floats_of(t, (size_t)co * d, 0.5 / sqrt(d), 0, &t->b));
+        TRY(ints_of(t, (size_t)n, 0, 3 * n, &t->ids));
+        TRY(ints_of(t, 3 * (size_t)n, 0, co, &t->label));
+        TRY(result_floats(t, (size_t)n, &t->cc));
+        TRY(result_floats(t, (size_t)n, &t->v));
+        break;
+    default: /* pull, contrast */
+        TRY(unit_rows(t, n, d, 1, &t->a));
+        TRY(unit_rows(t, n, d, 1, &t->b));
+        if (t->c.variant & 1) TRY(ints_of(t, (size_t)n * co, 0, n, &t->ids));
+        if (t->c.variant & 2) TRY(weights_of(t));
+        TRY(floats_of(t, 1, 0, 0, &t->loss));
+        is_output(t, t->loss, 1, false);
+        TRY(result_floats(t, size, &t->cc));
+        if (t->c.op == CASE_PULL) break;
+        TRY(unit_rows(t, t->c.k, d, 1, &t->queue));
+        TRY(floats_of(t, (size_t)n * t->c.k, 0, 0, &t->logits));
+    }
+done:
+    return rc;
+}
+
+static int run_loss(trial *t) {
+    device *dev = t->dev;
+    int n = t->n, d = t->c.ci, co = t->c.co, k = t->ids ? co : 1;
+    switch (t->c.op) {
+    case CASE_ROWS_TAKE:
+        return dev->op.rows_take(dev, t->a, (size_t)d * sizeof *t->a, t->ids, n, t->b);
+    case CASE_RING_PUT: return dev->op.ring_put(dev, t->at, t->a, n, d, t->b, co);
+    case CASE_PULL:
+        return dev->op.pull(dev, t->a, t->b, n, d, t->ids, k, t->w, 0.5f, t->loss, t->cc);
+    case CASE_CONTRAST:
+        return dev->op.contrast(dev, t->a, t->b, n, d, t->ids, k, t->w, 0.5f, t->queue, t->c.k,
+                                0.1f, t->logits, t->loss, t->cc);
+    default:
+        return dev->op.boundary(dev, t->at, t->a, n, d, t->ids, t->label, t->b, co,
+                                t->c.variant & 2, t->cc, t->v);
     }
 }
 
@@ -557,6 +708,8 @@ static bool is_pool(const op_case *c) {
     return c->op >= CASE_MAX_POOL && c->op <= CASE_MEAN_POOL_BACK;
 }
 
+static bool is_loss(const op_case *c) { return c->op >= CASE_ROWS_TAKE && c->op <= CASE_BOUNDARY; }
+
 int trial_new(device *dev, const op_case *c, int n, trial **out) {
     trial *t = *out = calloc(1, sizeof *t);
     if (!t) return fail_memory("case", sizeof *t);
@@ -566,6 +719,7 @@ int trial_new(device *dev, const op_case *c, int n, trial **out) {
     int rc = is_conv(c)   ? open_conv(t)
              : is_norm(c) ? open_norm(t)
              : is_pool(c) ? open_pool(t)
+             : is_loss(c) ? open_loss(t)
                           : open_rows(t);
     if (rc < 0) {
         trial_free(t);
@@ -586,6 +740,7 @@ int trial_run(trial *t) {
     return is_conv(&t->c)   ? run_conv(t)
            : is_norm(&t->c) ? run_norm(t)
            : is_pool(&t->c) ? run_pool(t)
+           : is_loss(&t->c) ? run_loss(t)
                             : run_rows(t);
 }
 

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "device/cpu_conv.h"
 #include "device/cpu_gemm.h"
+#include "device/cpu_losses.h"
 #include "device/cpu_passes.h"
 #include "device/cpu_rows.h"
 #include "device/device.h"
@@ -24,5 +25,6 @@ int device_cpu_open(device *dev) {
     op->conv_back_data = cpu_conv_back_data;
     op->conv_back_filter = cpu_conv_back_filter;
     cpu_passes(op);
+    cpu_losses(op);
     return 0;
 }

@@ -488,6 +488,21 @@ static int cpu_sgd(device *dev, const step_values *at, int which, bool average_f
     return 0;
 }
 
+static int cpu_average(device *dev, const step_values *at, size_t n, const float *w,
+                       float *average) {
+    enum { PART = 1 << 14 };
+    float m = at->average;
+    long parts = (long)((n + PART - 1) / PART);
+#pragma omp parallel for num_threads(threads_for(dev, n)) schedule(static)
+    for (long i = 0; i < parts; i++) {
+        size_t from = (size_t)i * PART, count = n - from < PART ? n - from : PART;
+        const float *restrict x = w + from;
+        float *restrict z = average + from;
+        for (size_t j = 0; j < count; j++) z[j] = m * z[j] + (1 - m) * x[j];
+    }
+    return 0;
+}
+
 void cpu_passes(device_ops *op) {
     op->norm_apply = cpu_norm_apply;
     op->norm_back_sums = cpu_norm_back_sums;
@@ -500,5 +515,6 @@ void cpu_passes(device_ops *op) {
     op->top_k = cpu_top_k;
     op->argmin = cpu_argmin;
     op->sums_by_label = cpu_sums_by_label;
+    op->average = cpu_average;
     op->sgd = cpu_sgd;
 }

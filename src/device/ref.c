@@ -47,6 +47,14 @@ static int ref_sync(device *dev) {
     return 0;
 }
 
+/* Nothing to learn by heart: the body is run each time. */
+static int ref_repeat(device *dev, int (*body)(void *arg), void *arg, recording **r) {
+    (void)dev, (void)r;
+    return body(arg);
+}
+
+static void ref_recording_free(device *dev, recording *r) { (void)dev, (void)r; }
+
 static int ref_act_from(device *dev, const float *x, size_t count, act *out) {
     return ref_copy(dev, out, x, count * sizeof *x);
 }
@@ -416,6 +424,24 @@ static int ref_rows_normalize_back(device *dev, const float *out, const float *n
     return 0;
 }
 
+static int ref_rows_take(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
+                         void *to) {
+    for (int i = 0; i < n; i++)
+        ref_copy(dev, (char *)to + (size_t)i * row_bytes,
+                 (const char *)from + (size_t)ids[i] * row_bytes, row_bytes);
+    return 0;
+}
+
+static int ref_ring_put(device *dev, const step_values *at, const float *rows, int n, int d,
+                        float *ring, int size) {
+    ASSERT(n <= size);
+    for (int i = 0; i < n; i++) {
+        size_t place = (size_t)(((uint64_t)at->step * (uint64_t)n + (uint64_t)i) % (uint64_t)size);
+        ref_copy(dev, ring + place * d, rows + (size_t)i * d, (size_t)d * sizeof *ring);
+    }
+    return 0;
+}
+
 static int ref_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k,
                      int32_t *ids, float *values) {
     (void)dev;
@@ -465,7 +491,122 @@ static int ref_sums_by_label(device *dev, const float *x, int n, int d, const in
     return 0;
 }
 
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+static double dot(const float *a, const float *b, int d) {
+    double sum = 0;
+    for (int j = 0; j < d; j++) sum += (double)a[j] * b[j];
+    return sum;
+}
+
+/* The row of key that is neighbor e of row i. */
+static const float *near_row(const float *key, int d, const int32_t *near, int k, int i, int e) {
+    return key + (size_t)(near ? near[(size_t)i * k + e] : i) * d;
+}
+
+static int ref_pull(device *dev, const float *q, const float *key, int n, int d,
+                    const int32_t *near, int k, const float *weight, float factor, float *loss,
+                    float *dq) {
+    (void)dev;
+    double value = 0;
+    for (int i = 0; i < n; i++) {
+        double each = -(double)factor * (weight ? weight[i] : 1.0 / n) / k;
+        for (int e = 0; e < k; e++)
+            value += each * dot(q + (size_t)i * d, near_row(key, d, near, k, i, e), d);
+        for (int j = 0; j < d; j++) {
+            double sum = 0;
+            for (int e = 0; e < k; e++) sum += near_row(key, d, near, k, i, e)[j];
+            dq[(size_t)i * d + j] = (float)(each * sum);
+        }
+    }
+    *loss = (float)(*loss + value);
+    return 0;
+}
+
+/* With Z = sum_m e^l_im and u = log Z - s_ij a term is log(1 + e^u), its derivative by s_ij is
+ * -away and by l_im away * e^l_im / Z, where away = 1 / (1 + e^-u) = 1 - e^s/(e^s + Z). */
+static int ref_contrast(device *dev, const float *q, const float *key, int n, int d,
+                        const int32_t *near, int k, const float *weight, float factor,
+                        const float *queue, int size, float temperature, float *logits, float *loss,
+                        float *dq) {
+    (void)dev;
+    double value = 0;
+    for (int i = 0; i < n; i++) {
+        const float *own = q + (size_t)i * d;
+        float *to = dq + (size_t)i * d, *l = logits + (size_t)i * size;
+        double each = (double)factor * (weight ? weight[i] : 1.0 / n) / k;
+        double most = -INFINITY, sum = 0, all_away = 0;
+        for (int m = 0; m < size; m++) {
+            l[m] = (float)(dot(own, queue + (size_t)m * d, d) / temperature);
+            if (l[m] > most) most = l[m];
+        }
+        for (int m = 0; m < size; m++) sum += exp(l[m] - most);
+        double log_sum = most + log(sum);
+        for (int j = 0; j < d; j++) to[j] = 0;
+        for (int e = 0; e < k; e++) {
+            const float *other = near_row(key, d, near, k, i, e);
+            double u = log_sum - dot(own, other, d) / temperature, away = 1 / (1 + exp(-u));
+            value += each * (u > 0 ? u + log1p(exp(-u)) : log1p(exp(u)));
+            all_away += away;
+            for (int j = 0; j < d; j++) to[j] -= (float)(each / temperature * away * other[j]);
+        }
+        for (int j = 0; j < d; j++) {
+            double pushed = 0;
+            for (int m = 0; m < size; m++) pushed += exp(l[m] - log_sum) * queue[(size_t)m * d + j];
+            to[j] += (float)(each / temperature * all_away * pushed);
+        }
+    }
+    *loss = (float)(*loss + value);
+    return 0;
+}
+
+/* |f - centroid| of the own and of the nearest other cluster -> r. */
+static float boundary_ratio(const float *f, const float *centroids, int d, int K, int own) {
+    double inside = 0, nearest = INFINITY;
+    for (int c = 0; c < K; c++) {
+        double sum = 0;
+        for (int j = 0; j < d; j++) {
+            double step = (double)f[j] - centroids[(size_t)c * d + j];
+            sum += step * step;
+        }
+        if (c == own)
+            inside = sqrt(sum);
+        else if (sqrt(sum) < nearest)
+            nearest = sqrt(sum);
+    }
+    if (isinf(nearest)) return 0;
+    double larger = inside > nearest ? inside : nearest;
+    return larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
+}
+
+static int ref_boundary(device *dev, const step_values *at, const float *f, int n, int d,
+                        const int32_t *ids, const int32_t *label, const float *centroids, int K,
+                        bool over_batch, float *ratio, float *weight) {
+    (void)dev;
+    int kept = 0;
+    float sigma = INFINITY; /* the smallest ratio that so many do not exceed */
+    for (int i = 0; i < n; i++)
+        ratio[i] = boundary_ratio(f + (size_t)i * d, centroids, d, K, label[ids[i]]);
+    for (int i = 0; i < n; i++) {
+        int below = 0;
+        for (int j = 0; j < n; j++) below += ratio[j] <= ratio[i];
+        if (below >= at->keep && ratio[i] < sigma) sigma = ratio[i];
+    }
+    for (int i = 0; i < n; i++) kept += ratio[i] <= sigma;
+    for (int i = 0; i < n; i++)
+        weight[i] = ratio[i] <= sigma ? 1.0f / (float)(over_batch ? n : kept) : 0;
+    return 0;
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
+
+static int ref_average(device *dev, const step_values *at, size_t n, const float *w,
+                       float *average) {
+    (void)dev;
+    float m = at->average;
+    for (size_t i = 0; i < n; i++) average[i] = m * average[i] + (1 - m) * w[i];
+    return 0;
+}
 
 static int ref_sgd(device *dev, const step_values *at, int which, bool average_first, float scale,
                    size_t n, float *w, const float *dw, float *v, float *average) {
@@ -490,6 +631,8 @@ void device_ref_ops(device_ops *op) {
         .copy = ref_copy,
         .zero = ref_zero,
         .sync = ref_sync,
+        .repeat = ref_repeat,
+        .recording_free = ref_recording_free,
         .act_from = ref_act_from,
         .act_to = ref_act_to,
         .gemm = ref_gemm,
@@ -509,9 +652,15 @@ void device_ref_ops(device_ops *op) {
         .mean_pool_back = ref_mean_pool_back,
         .rows_normalize = ref_rows_normalize,
         .rows_normalize_back = ref_rows_normalize_back,
+        .rows_take = ref_rows_take,
+        .ring_put = ref_ring_put,
         .top_k = ref_top_k,
         .argmin = ref_argmin,
         .sums_by_label = ref_sums_by_label,
+        .pull = ref_pull,
+        .contrast = ref_contrast,
+        .boundary = ref_boundary,
+        .average = ref_average,
         .sgd = ref_sgd,
     };
 }

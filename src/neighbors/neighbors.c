@@ -44,6 +44,15 @@ static int neighbors_local(device *dev, const float *f, int n, int d, int k, int
     return rc;
 }
 
+int neighbors_batch(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
+                    int32_t *ids, void *work) {
+    if (dev->op.neighbors) return dev->op.neighbors(dev, f, n, d, o, ids, work);
+    /* the search shares its bits with cpu_gemm alone; any other device takes the plain way */
+    if (dev->op.gemm != cpu_gemm) return neighbors_dense(dev, f, n, d, o, ids);
+    return o->local ? neighbors_local(dev, f, n, d, o->k, ids)
+                    : neighbors_sparse(dev, f, n, d, o, ids);
+}
+
 int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
                    const conr_neighbors_options *options, int32_t *ids) {
     conr_neighbors_options o = *options;
@@ -55,14 +64,7 @@ int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
     float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
     if (!unit) return CONR_ENOMEM;
     TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, unit + (size_t)n * d));
-    /* the search shares its bits with cpu_gemm alone; any other device takes the plain way */
-    bool searches = c->dev->op.gemm == cpu_gemm;
-    if (o.local)
-        TRY(searches ? neighbors_local(c->dev, unit, n, d, o.k, ids)
-                     : neighbors_dense(c->dev, unit, n, d, &o, ids));
-    else
-        TRY(searches ? neighbors_sparse(c->dev, unit, n, d, &o, ids)
-                     : neighbors_dense(c->dev, unit, n, d, &o, ids));
+    TRY(neighbors_batch(c->dev, unit, n, d, &o, ids, NULL));
 done:
     free(unit);
     return rc;

@@ -24,4 +24,10 @@ int neighbors_dense(device *dev, const float *f, int n, int d, const conr_neighb
 int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                      int32_t *ids);
 
+/* By the fastest route that the device has: an operation of its own where the table has one (f, ids
+ * and work are device memory then, work as large as neighbors_bytes says), else one of the above
+ * (memory of the host; work is not read). */
+int neighbors_batch(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
+                    int32_t *ids, void *work);
+
 #endif
