@@ -550,9 +550,10 @@ static int ref_contrast(device *dev, const float *q, const float *key, int n, in
             all_away += away;
             for (int j = 0; j < d; j++) to[j] -= (float)(each / temperature * away * other[j]);
         }
+        for (int m = 0; m < size; m++) l[m] = (float)exp(l[m] - log_sum);
         for (int j = 0; j < d; j++) {
             double pushed = 0;
-            for (int m = 0; m < size; m++) pushed += exp(l[m] - log_sum) * queue[(size_t)m * d + j];
+            for (int m = 0; m < size; m++) pushed += (double)l[m] * queue[(size_t)m * d + j];
             to[j] += (float)(each / temperature * all_away * pushed);
         }
     }
