@@ -180,14 +180,20 @@ int conr_metrics(const int64_t *truth, const int64_t *pred, int64_t n, conr_scor
     conr_confusion m;
     double *by_cluster = NULL, *by_class = NULL;
     int64_t matched = 0;
+    double recalls = 0;
     *out = (conr_scores){0};
     TRY(conr_confusion_make(truth, pred, n, &m));
     TRY(margins(&m, &by_cluster, &by_class));
     for (int c = 0; c < m.clusters; c++)
-        if (m.match[c] >= 0) matched += m.count[(size_t)c * m.classes + m.match[c]];
+        if (m.match[c] >= 0) {
+            int64_t count = m.count[(size_t)c * m.classes + m.match[c]];
+            matched += count;
+            recalls += (double)count / by_class[m.match[c]];
+        }
     *out = (conr_scores){.nmi = mutual_information(&m, by_cluster, by_class),
                          .acc = (double)matched / (double)m.n,
                          .ari = adjusted_rand(&m, by_cluster, by_class),
+                         .balanced_acc = recalls / m.classes,
                          .n = m.n,
                          .unlabeled = m.unlabeled,
                          .clusters = m.clusters,
