@@ -23,7 +23,9 @@ enum {
     RNG_WEIGHTS, /* initialization; the "image" is the tensor's number */
     RNG_KMEANS,
     RNG_QUEUE, /* MoCo's first keys */
-    RNG_TEST
+    RNG_TEST,
+    RNG_GROUPS, /* of batch statistics, drawn anew each step */
+    RNG_BALANCE /* an epoch by the size of clusters */
 };
 
 typedef struct rng {

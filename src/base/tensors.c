@@ -261,6 +261,23 @@ const char *tensors_note(const tensors *t, const char *key) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+uint16_t tensor_half(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return sign | 0x7e00;  /* NaN */
+    if (bits >= 0x477ff000) return sign | 0x7c00; /* 65520 and more round to infinity */
+    if (bits < 0x38800000) { /* below 2^-14: multiples of 2^-24, which adding 1/2 aligns */
+        float small = x < 0 ? -x : x;
+        float sum = small + 0.5f;
+        memcpy(&bits, &sum, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    bits += 0xfff + (bits >> 13 & 1); /* ties to even */
+    return (uint16_t)(sign | ((bits - 0x38000000) >> 13));
+}
+
 /* bfloat16 is the upper half of a float. */
 static void floats_of_bf16(const unsigned char *in, size_t count, float *out) {
     for (size_t i = 0; i < count; i++) {

@@ -61,6 +61,9 @@ const char *tensors_note(const tensors *t, const char *key);
 size_t tensor_size(tensor_type type);
 const char *tensor_type_name(tensor_type type);
 
+/* The nearest half-precision number, ties to even; infinity beyond its range. */
+uint16_t tensor_half(float x);
+
 /* All numbers as float, out: [t->count], owned by the caller.  F64, F32, F16, BF16, BOOL and
  * integers up to 32 bits, rounded; I64 where each value fits a float exactly.  NaN and infinity
  * pass, but an F64 beyond the range of float fails. */
