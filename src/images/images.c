@@ -1,18 +1,11 @@
 /* images.c: the public calls about a source of images. */
+#include "images/images.h"
 #include "base/status.h"
 #include "conr_context.h"
-#include "images/source.h"
 #include "images/store.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct conr_images {
-    source source;
-    int64_t *count; /* [n_classes] */
-    int64_t labeled;
-    char name[4096]; /* conr_images_path */
-};
 
 conr_images_options conr_images_defaults(void) { return (conr_images_options){0}; }
 

@@ -58,6 +58,15 @@ static double now(void) {
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
+static uint32_t image_at(const loader_options *o, const rng_order *order, int64_t at) {
+    return o->table ? (uint32_t)o->table[at] : rng_order_at(order, (uint32_t)at);
+}
+
+void loader_order(const loader_options *o, int64_t n, uint32_t epoch, int64_t step, int32_t *ids) {
+    rng_order order = rng_order_make(o->seed, epoch, (uint32_t)n);
+    for (int i = 0; i < o->batch; i++) ids[i] = (int32_t)image_at(o, &order, step * o->batch + i);
+}
+
 /* Both views of image `i` of batch `b`. */
 static int make_views(const loader *l, pixels *p, int64_t b, int i) {
     int rc = 0;
@@ -65,7 +74,7 @@ static int make_views(const loader *l, pixels *p, int64_t b, int i) {
     uint32_t epoch = (uint32_t)((l->start + b) / l->steps);
     int64_t step = (l->start + b) % l->steps, first = (int64_t)l->o.rank * l->o.batch / l->o.ranks;
     rng_order order = rng_order_make(l->o.seed, epoch, (uint32_t)l->store->n);
-    uint32_t id = rng_order_at(&order, (uint32_t)(step * l->o.batch + first + i));
+    uint32_t id = image_at(&l->o, &order, step * l->o.batch + first + i);
     const stored *m = &l->store->image[id];
     const draw_policy *policy = epoch >= l->o.change ? &l->o.later : &l->o.policy;
     s->id[i] = (int32_t)id;

@@ -20,6 +20,8 @@ typedef struct loader_options {
     draw_policy policy, later; /* `later` holds from epoch `change` on: the method's stage 2 */
     uint32_t change;
     pixels_norm norm;
+    const int32_t *table; /* [steps,batch] images of one epoch in place of the shuffled order, or
+                             NULL; the caller's, and good for that epoch alone */
 } loader_options;
 
 typedef struct loaded {
@@ -31,6 +33,9 @@ typedef struct loaded {
 } loaded;
 
 typedef struct loader loader;
+
+/* The images ids [batch] of a step, over all ranks, as a loader would take them from n. */
+void loader_order(const loader_options *o, int64_t n, uint32_t epoch, int64_t step, int32_t *ids);
 
 /* Starts with batch `step` of epoch `epoch`.  The store must outlive the loader. */
 int loader_open(const store *s, const loader_options *o, uint32_t epoch, int64_t step,
