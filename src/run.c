@@ -1,0 +1,569 @@
+/* run.c: one training from begin to end, and its folder: options, log, checkpoints, results.
+ *
+ * Everything that follows from the state at a step is computed again after a resume, so stopping
+ * anywhere, even by SIGKILL, ends in the same bits as never stopping: the loop's position is the
+ * trainer's step and the number of epochs that are closed (clustered and evaluated). */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/npy.h"
+#include "base/status.h"
+#include "checkpoint.h"
+#include "evaluate.h"
+#include "images/images.h"
+#include "model.h"
+#include "train.h"
+#include "update/schedule.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct run {
+    conr *c;
+    conr_images *images;
+    const conr_train_options *to;
+    train_options o;
+    store store;
+    pixels_norm norm;
+    trainer *t;
+    checkpoint_state state;
+    FILE *log;
+    int64_t *truth;    /* [images] labels, or NULL where there are none */
+    int32_t *previous; /* [images] pseudo labels before the last clustering, where */
+    bool compared;     /* there were some */
+    double began;      /* clock when this call began */
+    double before;     /* seconds trained before it */
+    double interval;   /* clock of the last line of the log */
+    double stepping;   /* seconds spent in steps by this call */
+    int64_t stepped;   /* steps by this call */
+    double last_loss;  /* mean of the last line */
+    double epoch_loss; /* mean over the last closed epoch */
+    evaluation last;
+    char path[4096];
+} run;
+
+static const char *in_folder(run *r, const char *name) {
+    snprintf(r->path, sizeof r->path, "%s/%s", r->to->out, name);
+    return r->path;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+/* A line of the log.  Takes the object. */
+static int log_line(run *r, json_t *line) {
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(line);
+    if (!text) return fail_memory("log", 1000);
+    int ok = fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
+    free(text);
+    return ok ? 0
+              : fail(CONR_EFILE,
+                     "%s/log.jsonl: %s; make room and go on with --resume, nothing is lost",
+                     r->to->out, strerror(errno));
+}
+
+static int tell(run *r, const char *message) {
+    device *dev = r->c->dev;
+    conr_progress p = {.stage = "training",
+                       .done = r->t->step,
+                       .total = r->t->steps * r->t->o.epochs,
+                       .message = message};
+    if (dev->on_progress) dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
+    return 0;
+}
+
+static int warn(run *r, const char *message) {
+    tell(r, message);
+    return log_line(r, json_pack("{sI si ss}", "step", (json_int_t)r->t->step, "epoch",
+                                 (int)(r->t->step / r->t->steps), "warning", message));
+}
+
+/* After a step: CONR_ESTOPPED where the caller wants no more. */
+static int report(run *r, const step_values *at) {
+    device *dev = r->c->dev;
+    trainer *t = r->t;
+    int64_t total = t->steps * t->o.epochs;
+    double each = r->stepped ? r->stepping / (double)r->stepped : 0;
+    conr_progress p = {.stage = t->stage2 ? "stage 2" : "stage 1",
+                       .done = t->step,
+                       .total = total,
+                       .epoch = (int)at->epoch + 1,
+                       .epochs = t->o.epochs,
+                       .loss = r->last_loss,
+                       .lr = at->lr[0],
+                       .images_per_s = each > 0 ? t->n / each : 0,
+                       .seconds_left = each * (double)(total - t->step)};
+    if (!dev->on_progress || !dev->on_progress(&p, dev->progress_user)) return 0;
+    return fail(CONR_ESTOPPED, "%s: stopped at epoch %d of %d; go on with --resume", r->to->out,
+                (int)at->epoch + 1, t->o.epochs);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+/* The new one is whole before the old one moves, and the old one is kept. */
+static int save(run *r) {
+    int rc = 0;
+    char fresh[4096], now[4096], old[4096];
+    snprintf(fresh, sizeof fresh, "%s/checkpoint.new.safetensors", r->to->out);
+    snprintf(now, sizeof now, "%s/checkpoint.safetensors", r->to->out);
+    snprintf(old, sizeof old, "%s/checkpoint.previous.safetensors", r->to->out);
+    r->state.steps = r->t->steps;
+    r->state.log_bytes = ftell(r->log);
+    r->state.seconds = r->before + clock_now() - r->began;
+    TRY(checkpoint_save(r->t, &r->state, fresh));
+    rename(now, old); /* there may be none yet */
+    if (rename(fresh, now)) TRY(fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno)));
+done:
+    return rc;
+}
+
+/* A checkpoint that stays, for --from RUN@EPOCH. */
+static int keep(run *r, int epoch) {
+    int rc = 0;
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%04d.safetensors", epoch);
+    TRY(checkpoint_save(r->t, &r->state, in_folder(r, name)));
+    if (r->o.compact) {
+        snprintf(name, sizeof name, "compact-%04d", epoch);
+        TRY(checkpoint_save_compact(r->t, &r->state, in_folder(r, name)));
+    }
+done:
+    return rc;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static int evaluate(run *r, int epoch) {
+    int rc = 0;
+    trainer *t = r->t;
+    evaluation *e = &r->last;
+    char line[256], *warning = NULL;
+    TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth,
+                        r->compared ? r->previous : NULL, (uint64_t)t->o.seed, e));
+    e->done_step = t->step;
+    json_t *o = json_pack("{sI si sf si sf sI sI}", "step", (json_int_t)t->step, "epoch", epoch,
+                          "objective", t->objective, "clusters", t->K, "deviation", e->deviation,
+                          "smallest", (json_int_t)e->smallest, "largest", (json_int_t)e->largest);
+    if (r->truth) {
+        json_object_set_new(o, "nmi", json_real(e->scores.nmi));
+        json_object_set_new(o, "acc", json_real(e->scores.acc));
+        json_object_set_new(o, "ari", json_real(e->scores.ari));
+        json_object_set_new(o, "balanced_acc", json_real(e->scores.balanced_acc));
+        if (isfinite(e->knn)) json_object_set_new(o, "knn", json_real(e->knn));
+        snprintf(line, sizeof line, "epoch %d | NMI %.4f  ACC %.4f  ARI %.4f | 20-NN %.4f", epoch,
+                 e->scores.nmi, e->scores.acc, e->scores.ari, e->knn);
+    } else {
+        if (isfinite(e->silhouette)) json_object_set_new(o, "silhouette", json_real(e->silhouette));
+        snprintf(line, sizeof line, "epoch %d | silhouette %.4f | clusters of %lld to %lld", epoch,
+                 e->silhouette, (long long)e->smallest, (long long)e->largest);
+    }
+    if (isfinite(e->stability)) json_object_set_new(o, "stability", json_real(e->stability));
+    TRY(log_line(r, o));
+    tell(r, line);
+    for (int i = 0; (warning = evaluation_warning(e, t->store->n, t->K, i)); i++) {
+        rc = warn(r, warning);
+        free(warning);
+        if (rc < 0) goto done;
+    }
+done:
+    return rc;
+}
+
+/* What the end of an epoch asks for: clustering where stage 2 needs it or it is time to look, the
+ * evaluation, the checkpoint. */
+static int close_epoch(run *r, int done_epochs) {
+    int rc = 0;
+    trainer *t = r->t;
+    bool last = done_epochs == t->o.epochs, stage2_next = done_epochs >= t->o.stage1_epochs;
+    bool look = last || (t->o.eval_every && done_epochs % t->o.eval_every == 0);
+    if (look || stage2_next) {
+        bool known = t->o.clusters > 0;
+        r->compared = t->K > 0;
+        memcpy(r->previous, t->label, (size_t)t->store->n * sizeof *t->label);
+        if (t->clustered != t->step) TRY(trainer_cluster(t));
+        if (!known) { /* K was estimated just now: it holds from here on, after a resume too */
+            char line[128];
+            r->o.clusters = t->o.clusters;
+            TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
+            snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
+            tell(r, line);
+        }
+    }
+    if (look) TRY(evaluate(r, done_epochs));
+    r->epoch_loss = r->state.epoch_sum / (double)t->steps;
+    r->state.epoch_sum = 0;
+    r->state.closed = done_epochs;
+    bool stage1_ends = done_epochs == t->o.stage1_epochs && !last;
+    if (stage1_ends || (t->o.keep_every && done_epochs % t->o.keep_every == 0))
+        TRY(keep(r, done_epochs));
+    if (last || stage1_ends || done_epochs % t->o.checkpoint_every == 0) TRY(save(r));
+done:
+    return rc;
+}
+
+/* A line of the log, every log_every steps and at the end of an epoch. */
+static int log_steps(run *r, const step_values *at) {
+    int rc = 0;
+    trainer *t = r->t;
+    double sum, now;
+    TRY(trainer_loss(t, &sum));
+    now = clock_now();
+    r->stepping += now - r->interval;
+    r->state.loss_sum += sum;
+    r->state.epoch_sum += sum;
+    if (!isfinite(r->state.loss_sum))
+        TRY(fail(
+            CONR_ENUMBER,
+            "%s: the loss is not a number at epoch %d; lower lr (%g) or lengthen warmup_epochs",
+            r->to->out, (int)at->epoch + 1, t->o.lr));
+    r->last_loss = r->state.loss_sum / (double)r->state.loss_steps;
+    TRY(log_line(r, json_pack("{sI sf si sf sf sf sf}", "step", (json_int_t)t->step, "epoch",
+                              (double)t->step / (double)t->steps, "stage", t->stage2 ? 2 : 1,
+                              "loss", r->last_loss, "lr", (double)at->lr[0], "images_per_s",
+                              (double)(r->state.loss_steps * t->n) / (now - r->interval), "seconds",
+                              r->before + now - r->began)));
+    r->state.loss_sum = 0;
+    r->state.loss_steps = 0;
+    r->interval = now;
+done:
+    return rc;
+}
+
+static int train(run *r) {
+    int rc = 0;
+    trainer *t = r->t;
+    int64_t total = t->steps * t->o.epochs;
+    TRY(trainer_seek(t));
+    if (t->o.stage1_epochs == 0 && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
+    while (true) {
+        int64_t epoch = t->step / t->steps;
+        if (t->step % t->steps == 0 && r->state.closed < epoch) TRY(close_epoch(r, (int)epoch));
+        if (t->step == total) break;
+        step_values at;
+        schedule_at(&t->o, t->step, t->steps, &at);
+        if (t->step % t->steps == 0 || r->stepped == 0) r->interval = clock_now();
+        TRY(trainer_step(t));
+        r->stepped++;
+        r->state.loss_steps++;
+        if (t->step % t->o.log_every == 0 || t->step % t->steps == 0) TRY(log_steps(r, &at));
+        TRY(report(r, &at));
+    }
+done:
+    if (rc == CONR_ESTOPPED) { /* on request: what has been done is not lost */
+        double sum = 0;
+        char message[512];
+        snprintf(message, sizeof message, "%s", conr_error());
+        int saved = trainer_loss(t, &sum);
+        r->state.loss_sum += sum;
+        if (saved == 0) saved = save(r);
+        rc = saved < 0 ? saved : fail(CONR_ESTOPPED, "%s", message);
+    }
+    return rc;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+static bool exists(const char *path) {
+    struct stat at;
+    return stat(path, &at) == 0;
+}
+
+static int open_folder(run *r) {
+    if (!r->to->out || !r->to->out[0])
+        return fail(CONR_EINVAL, "out: no folder for the run; give one");
+    if (mkdir(r->to->out, 0777) && errno != EEXIST)
+        return fail(CONR_EFILE, "%s: %s; give a folder that can be made", r->to->out,
+                    strerror(errno));
+    bool begun = exists(in_folder(r, "options.yaml"));
+    if (begun && !r->to->resume)
+        return fail(CONR_EINVAL,
+                    "%s: holds a run already; go on with --resume, or choose another "
+                    "folder",
+                    r->to->out);
+    if (r->to->resume && !begun)
+        return fail(CONR_EFILE, "%s: holds no run to go on with; start without --resume",
+                    r->to->out);
+    return 0;
+}
+
+static uint64_t hash_text(uint64_t h, const char *text) { /* FNV-1a */
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return (h ^ 10) * 1099511628211u;
+}
+
+static int open_images(run *r) {
+    int rc = 0;
+    source *s = &r->images->source;
+    const train_options *o = &r->o;
+    store_options so = {.side = store_side_for(o->size), .threads = r->c->dev->threads};
+    if (o->short_side > so.side) so.side = o->short_side;
+    char name[4096];
+    bool labeled = false;
+    TRY(store_open(s, &so, &r->store));
+    store_norm(s, &r->store, r->c->dev->threads, &r->norm);
+    r->state.images = 14695981039346656037u;
+    for (int64_t i = 0; i < s->n; i++) {
+        r->state.images = hash_text(r->state.images, source_name(s, i, name, sizeof name));
+        labeled = labeled || source_label(s, i) >= 0;
+    }
+    r->previous = memory_new("labels", (size_t)s->n, sizeof *r->previous);
+    if (labeled) r->truth = memory_new("labels", (size_t)s->n, sizeof *r->truth);
+    if (!r->previous || (labeled && !r->truth)) TRY(fail_memory("labels", (double)s->n * 12));
+    for (int64_t i = 0; labeled && i < s->n; i++) r->truth[i] = source_label(s, i);
+done:
+    return rc;
+}
+
+/* The newest checkpoint that is whole.  Between two renames only the new one or the old one has its
+ * name. */
+static int resume(run *r) {
+    int rc = 0;
+    static const char *const names[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
+                                        "checkpoint.previous.safetensors"};
+    uint64_t images = r->state.images;
+    int i = 0;
+    while (i < 3 && !exists(in_folder(r, names[i]))) i++;
+    if (i == 3) return 0; /* stopped before the first one: from the start */
+    TRY(checkpoint_load(r->t, in_folder(r, names[i]), &r->state));
+    if (r->state.images != images)
+        TRY(fail(CONR_EINVAL, "%s: was trained on other images; give the same --data", r->to->out));
+    if (r->state.steps != r->t->steps)
+        TRY(fail(CONR_EINVAL, "%s: had %lld steps an epoch, now %lld; give the same --data",
+                 r->to->out, (long long)r->state.steps, (long long)r->t->steps));
+done:
+    return rc;
+}
+
+/* RUN, RUN@EPOCH, a checkpoint file or the folder of a compact one -> a path. */
+static int find_from(const char *from, char *out, size_t size) {
+    const char *at = strrchr(from, '@');
+    char *end = NULL;
+    long epoch = at ? strtol(at + 1, &end, 10) : -1;
+    if (at && end != at + 1 && !*end && epoch >= 0) {
+        int length = (int)(at - from);
+        snprintf(out, size, "%.*s/checkpoint-%04ld.safetensors", length, from, epoch);
+        if (exists(out)) return 0;
+        snprintf(out, size, "%.*s/compact-%04ld", length, from, epoch);
+        if (exists(out)) return 0;
+        return fail(CONR_EFILE,
+                    "%s: no checkpoint of epoch %ld is kept there; train with keep_every, or take "
+                    "the end of stage 1",
+                    from, epoch);
+    }
+    snprintf(out, size, "%s/checkpoint.safetensors", from);
+    if (exists(out)) return 0;
+    snprintf(out, size, "%s", from);
+    return exists(from) ? 0 : fail(CONR_EFILE, "%s: is not there; give a run's folder", from);
+}
+
+/* Another run's state as our beginning.  Epochs keep their number, so the schedule goes on. */
+static int start_from(run *r) {
+    int rc = 0;
+    char path[4096];
+    trainer *t = r->t;
+    checkpoint_state s;
+    TRY(find_from(r->to->from, path, sizeof path));
+    TRY(checkpoint_load(t, path, &s));
+    int64_t epoch = t->step / s.steps;
+    t->step = epoch * t->steps;
+    if (r->to->stage == 2) t->o.stage1_epochs = r->o.stage1_epochs = (int)epoch;
+    if (epoch >= t->o.epochs)
+        TRY(fail(CONR_EINVAL, "%s: stands at epoch %lld of %d; set epochs higher", path,
+                 (long long)epoch, t->o.epochs));
+    t->feed.o.load.change = (uint32_t)t->o.stage1_epochs;
+    /* stage 2 begins with pseudo labels of its own: K and seed may be others */
+    t->clustered = -1;
+    r->state.closed = epoch >= t->o.stage1_epochs ? epoch - 1 : epoch;
+done:
+    return rc;
+}
+
+/* The encoder's (and heads') first weights from a file, for both networks. */
+static int init_from(run *r) {
+    int rc = 0;
+    trainer *t = r->t;
+    device *dev = t->dev;
+    size_t n = t->net.n_weights, m = t->net.n_running;
+    float *w = memory_new("weights", n, sizeof *w);
+    float *running = memory_new("weights", m + 1, sizeof *running);
+    TRY(w && running ? 0 : CONR_ENOMEM);
+    TRY(dev->op.get(dev, w, t->w, n * sizeof *w));
+    TRY(dev->op.get(dev, running, t->running, m * sizeof *running));
+    TRY(network_load(&t->net, r->to->init, w, running, NULL));
+    TRY(dev->op.put(dev, t->w, w, n * sizeof *w));
+    TRY(dev->op.put(dev, t->running, running, m * sizeof *running));
+    if (t->way->target) {
+        TRY(dev->op.put(dev, t->average, w, t->net.n_target * sizeof *w));
+        TRY(dev->op.put(dev, t->average_running, running, m * sizeof *running));
+    }
+    TRY(dev->op.sync(dev));
+done:
+    free(w);
+    free(running);
+    return rc;
+}
+
+static int open_log(run *r) {
+    const char *path = in_folder(r, "log.jsonl");
+    r->log = fopen(path, "a");
+    if (!r->log) return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    /* what was logged after the checkpoint will come again */
+    if (ftruncate(fileno(r->log), r->state.log_bytes))
+        return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    fseek(r->log, 0, SEEK_END);
+    return 0;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int write_results(run *r) {
+    int rc = 0;
+    trainer *t = r->t;
+    int64_t n = t->store->n;
+    float *distance = memory_new("distances", (size_t)n, sizeof *distance);
+    float *boundary = memory_new("distances", (size_t)n, sizeof *boundary);
+    int32_t *label = memory_new("labels", (size_t)n, sizeof *label);
+    TRY(distance && boundary && label ? 0 : CONR_ENOMEM);
+    if (t->featured != t->step) TRY(trainer_embed(t));
+    TRY(conr_assign(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label, distance));
+    TRY(conr_boundary(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label,
+                      t->o.normalize_centroids, boundary));
+    TRY(model_save(t, &r->norm, in_folder(r, "model.safetensors")));
+    TRY(conr_write_floats(in_folder(r, "embeddings.npy"), t->features, n, t->d));
+    TRY(conr_write_floats(in_folder(r, "centroids.npy"), t->centroids, t->K, t->d));
+    TRY(conr_write_clusters(in_folder(r, "labels.csv"), r->images, label, distance, boundary, n));
+done:
+    free(distance), free(boundary), free(label);
+    return rc;
+}
+
+static int finish(run *r) {
+    int rc = 0;
+    file_new f = {0};
+    if (r->last.done_step != r->t->step) { /* resumed behind the last evaluation */
+        trainer *t = r->t;
+        if (t->featured != t->step) TRY(trainer_embed(t));
+        TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
+                            (uint64_t)t->o.seed, &r->last));
+    }
+    TRY(write_results(r));
+    TRY(file_new_open(&f, in_folder(r, "DONE")));
+    fprintf(f.stream, "conr %s\n", CONR_VERSION);
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    return rc;
+}
+
+/* ---- a time to keep -------------------------------------------------------------------------- */
+
+static int scaled(int value, int of, int to) {
+    return (int)floor((double)value * to / (of > 0 ? of : 1) + 0.5);
+}
+
+/* Times some steps of a throw-away trainer and chooses the epochs.  The stages keep their shares.
+ */
+static int fit_budget(run *r) {
+    int rc = 0;
+    enum { STEPS = 6 };
+    trainer *t = NULL;
+    train_options *o = &r->o;
+    double start, each = 0, embed, sum;
+    TRY(trainer_open(r->c, &r->store, &r->norm, o, &t));
+    TRY(trainer_seek(t));
+    for (int i = 0; i < STEPS && i < t->steps; i++) {
+        start = clock_now();
+        TRY(trainer_step(t));
+        TRY(trainer_loss(t, &sum)); /* waits */
+        double took = clock_now() - start;
+        if (i == 0 || took < each) each = took;
+    }
+    start = clock_now();
+    TRY(trainer_embed(t));
+    embed = clock_now() - start;
+    /* k-means is less than an embedding where it matters */
+    double epoch = each * (double)t->steps, share2 = 1 - (double)o->stage1_epochs / o->epochs;
+    double looks = o->eval_every ? 1.0 / o->eval_every : 0;
+    double cost = epoch + 1.5 * embed * (share2 > looks ? share2 : looks);
+    int epochs = (int)(r->to->budget * 0.9 / cost), whole = o->epochs;
+    if (epochs < 2) epochs = 2;
+    o->stage1_epochs = scaled(o->stage1_epochs, whole, epochs);
+    o->warmup_epochs = o->warmup_epochs * epochs / whole;
+    o->relax_epochs = scaled(o->relax_epochs, whole, epochs);
+    o->epochs = epochs;
+done:
+    trainer_close(t);
+    return rc;
+}
+
+/* ---- the public call ------------------------------------------------------------------------- */
+
+conr_train_options conr_train_defaults(void) { return (conr_train_options){0}; }
+
+static void fill_result(const run *r, conr_train_result *out) {
+    const trainer *t = r->t;
+    *out = (conr_train_result){.clusters = t->K,
+                               .epochs = t->o.epochs,
+                               .steps = t->step,
+                               .images = t->store->n,
+                               .seconds = clock_now() - r->began,
+                               .loss = r->epoch_loss,
+                               .labeled = r->truth != NULL,
+                               .scores = r->last.scores,
+                               .knn = r->last.knn,
+                               .silhouette = r->last.silhouette};
+    if (r->stepping > 0) out->images_per_s = (double)(r->stepped * t->n) / r->stepping;
+}
+
+static int open_run(run *r, const conr_settings *s) {
+    int rc = 0;
+    TRY(open_folder(r));
+    r->o = s->o;
+    if (r->to->resume) TRY(settings_read(&r->o, in_folder(r, "options.yaml")));
+    snprintf(r->o.version, sizeof r->o.version, "%s", CONR_VERSION);
+    snprintf(r->o.device, sizeof r->o.device, "%s", conr_device(r->c));
+    if (r->o.accumulate > 1 && r->o.bn_group == 0) r->o.bn_group = r->o.batch / r->o.accumulate;
+    TRY(settings_check(&r->o));
+    TRY(open_images(r));
+    if (r->to->budget > 0 && !r->to->resume) TRY(fit_budget(r));
+    TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
+    if (r->to->resume)
+        TRY(resume(r));
+    else if (r->to->from)
+        TRY(start_from(r));
+    else if (r->to->init)
+        TRY(init_from(r));
+    r->before = r->state.seconds;
+    TRY(open_log(r));
+    /* a beginning that cannot be drawn from the seed again is kept before the run counts as begun
+     */
+    if (!r->to->resume && (r->to->from || r->to->init)) TRY(save(r));
+    TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
+done:
+    return rc;
+}
+
+int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train_options *o,
+               conr_train_result *result) {
+    int rc = 0;
+    run r = {.c = c, .images = m, .to = o, .began = clock_now()};
+    r.interval = r.began;
+    r.last.done_step = -1;
+    TRY(open_run(&r, s));
+    TRY(train(&r));
+    TRY(finish(&r));
+    if (result) fill_result(&r, result);
+done:
+    trainer_close(r.t);
+    store_close(&r.store);
+    free(r.truth);
+    free(r.previous);
+    if (r.log) fclose(r.log);
+    return rc;
+}

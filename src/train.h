@@ -1,0 +1,117 @@
+/* train.h: a model in training: its state on the device, one step, one clustering.
+ *
+ * train.c conducts: it alone knows the order in which the method's stages follow each other.
+ * frameworks.c says what differs between BYOL, SimSiam and MoCo; run.c keeps the run's folder. */
+#ifndef CONR_TRAIN_H
+#define CONR_TRAIN_H
+
+#include "conr_context.h"
+#include "device/ranks.h"
+#include "encoder/pass.h"
+#include "feed.h"
+#include "settings.h"
+
+typedef struct trainer trainer;
+
+/* What both halves of a loss have in common.  Half v pulls view v's rows towards the other view's
+ * keys. */
+typedef struct half {
+    const float *q, *key; /* [n,d] unit rows */
+    const int32_t *near;  /* [n,k] rows of key; NULL: each row its own */
+    int k;
+    const float *weight; /* [n]; NULL: 1/n each */
+    float *dq;           /* [n,d] out */
+} half;
+
+/* A framework owns its networks (heads), its targets (keys) and its loss.  Neighborhoods and the
+ * boundary filter are the same for all. */
+typedef struct framework {
+    const char *name;
+    bool target;       /* keys come from a moving average of the network, without the predictor */
+    bool target_leads; /* which takes its step before the forward pass */
+    bool queue;        /* old keys are kept */
+    void (*heads)(const train_options *o, network_spec *spec);
+    /* Of part p: key rows b, a of the other views, unit length. */
+    int (*keys)(trainer *t, int part);
+    int (*loss)(trainer *t, const half *h);
+} framework;
+
+const framework *framework_find(const char *name); /* one of the settings' words */
+
+/* Memory is the device's unless it says host. */
+struct trainer {
+    conr *c;
+    device *dev;
+    ranks ranks;
+    train_options o;
+    const framework *way;
+    network net;
+    const store *store;
+    feed feed;
+    int64_t steps; /* an epoch */
+    int n, m;      /* images of a batch; of one of its parts */
+    int d;         /* numbers of a feature */
+
+    /* blocks with the network's offsets */
+    float *w, *dw, *v, *running;      /* online */
+    float *average, *average_running; /* the target; without one: the online blocks themselves */
+    pass *online, *target, *plain;    /* plain: for clustering */
+    act *images;                      /* [parts][3][m] rows, see feed.h */
+
+    float *q, *key, *dq;   /* [2n,d]: block v is what half v sees */
+    float *flat, *norm;    /* [2n,d], [2n] */
+    int32_t *near;         /* [n,k] */
+    float *ratio, *weight; /* [n] */
+    void *work;            /* of neighbors */
+    float *queue, *logits; /* [queue,d], [n,queue] */
+    act *shuffled;         /* [2n] rows: the target's images in drawn order, and */
+    int32_t *rows, *back;  /* [2n]: that order, and its inverse; host_rows: the same on the host */
+    int32_t *host_rows;    /* [4n] host */
+    float *loss;           /* [1]: grows until it is read */
+    step_values *at;
+    recording *step_of[2]; /* a step of either stage, learned by heart */
+    bool stage2;           /* of the step at hand */
+
+    /* pseudo labels: of all images, on the host and on the device */
+    int K;                     /* 0: not known yet */
+    int32_t *label, *label_on; /* [images] */
+    float *centroids;          /* host [K,d], plain means */
+    float *centroids_on;       /* [K,d], scaled where normalize_centroids is set */
+    float *features;           /* host [images,d], of the last embedding */
+    int64_t featured;          /* the step at which they were taken; -1: never */
+    double objective;          /* of the last k-means */
+    int32_t *table;            /* host [steps,n]: balanced order of an epoch, or NULL */
+
+    int64_t step;      /* done so far; the next one's number */
+    int64_t clustered; /* the step at which label and centroids were made; -1: never */
+    void *owned[48];
+    int n_owned;
+};
+
+/* store, norm: of the images.  Weights are drawn from the seed. */
+int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_options *o,
+                 trainer **out);
+void trainer_close(trainer *t); /* NULL is fine */
+
+/* The next step starts here: after loading a state, or a stop. */
+int trainer_seek(trainer *t);
+/* One training step. */
+int trainer_step(trainer *t);
+/* The sum of losses since the last call; waits for the device. */
+int trainer_loss(trainer *t, double *sum);
+/* Features of all images by the network that is clustered: t->features. */
+int trainer_embed(trainer *t);
+/* Embeds and clusters all images: pseudo labels, centroids.  Estimates K where it is not known. */
+int trainer_cluster(trainer *t);
+
+/* The step on images that already lie in t->images, for tests; ids in t->feed.ids. */
+int trainer_step_on(trainer *t, const step_values *at);
+/* New pseudo labels from host arrays: label [images], centroids [K,d]. */
+int trainer_set_labels(trainer *t, const int32_t *label, const float *centroids, int K);
+
+/* The network that is clustered: the target, or the online one where there is none. */
+static inline parameters trainer_clustered(const trainer *t) {
+    return (parameters){t->average, t->average_running};
+}
+
+#endif
