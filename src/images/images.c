@@ -34,7 +34,10 @@ int conr_images_open(conr *c, const char *src, const conr_images_options *o,
                               .coarse = o->coarse != 0,
                               .threads = c->dev->threads,
                               .tell = {on_count, user}};
+    if (o->long_tail != 0 && !(o->long_tail >= 1 && o->long_tail <= 1e6))
+        TRY(fail(CONR_EINVAL, "long tail %g: give a number from 1 to 1000000", o->long_tail));
     TRY(source_open(src, &options, &m->source));
+    if (o->long_tail > 1) TRY(source_thin(&m->source, o->long_tail));
     TRY(count_labels(m));
     *out = m;
 done:

@@ -8,6 +8,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,18 +270,21 @@ done:
     return rc;
 }
 
-/* The block of image i. */
-static const source_block *block_of(const source *s, int64_t i) {
+/* The block of image i, and which of its images that is. */
+static const source_block *block_of(const source *s, int64_t i, int64_t *index) {
     int b = 0;
+    if (s->pick) i = s->pick[i];
     while (b + 1 < s->n_blocks && i >= s->block[b + 1].first) b++;
+    *index = i - s->block[b].first;
     return &s->block[b];
 }
 
 const char *source_name(const source *s, int64_t i, char *buffer, size_t size) {
     ASSERT(i >= 0 && i < s->n);
     if (s->item) return s->item[i].path;
-    const source_block *b = block_of(s, i);
-    snprintf(buffer, size, "%s#%lld", b->name, (long long)(i - b->first));
+    int64_t index;
+    const source_block *b = block_of(s, i, &index);
+    snprintf(buffer, size, "%s#%lld", b->name, (long long)index);
     return buffer;
 }
 
@@ -335,6 +339,42 @@ int source_drop(source *s, const unsigned char *bad, const char *message) {
     ASSERT(s->item || kept == s->n); /* an array's images cannot be damaged one by one */
     s->n = kept;
     return check_skipped(s);
+}
+
+int source_thin(source *s, double f) {
+    int rc = 0;
+    int64_t kept = 0, *seen = calloc((size_t)s->n_classes + 1, sizeof *seen), *most = NULL;
+    if (s->n_classes < 2) {
+        free(seen);
+        return fail(CONR_EINVAL,
+                    "%s: a long tail needs labels of two classes or more; leave it "
+                    "out",
+                    s->path);
+    }
+    most = calloc((size_t)s->n_classes + 1, sizeof *most);
+    if (s->block && !s->pick) s->pick = calloc((size_t)s->n, sizeof *s->pick);
+    if (!seen || !most || (s->block && !s->pick))
+        TRY(fail_memory("list of images", 8.0 * (double)s->n));
+    for (int64_t i = 0; i < s->n; i++)
+        if (source_label(s, i) >= 0) most[source_label(s, i)]++;
+    for (int c = 0; c < s->n_classes; c++) {
+        double share = pow(f, -(double)c / (s->n_classes - 1));
+        int64_t count = (int64_t)((double)most[c] * share + 0.5);
+        most[c] = count || !most[c] ? count : 1;
+    }
+    for (int64_t i = 0; i < s->n; i++) {
+        int label = source_label(s, i);
+        if (label < 0 || seen[label]++ >= most[label]) continue;
+        if (s->item) s->item[kept] = s->item[i];
+        if (s->label) s->label[kept] = s->label[i];
+        if (s->block) s->pick[kept] = i;
+        kept++;
+    }
+    s->n = kept;
+done:
+    free(seen);
+    free(most);
+    return rc;
 }
 
 static void take_sizes(source *s) {
@@ -554,6 +594,7 @@ void source_close(source *s) {
     }
     free(s->item);
     free(s->block);
+    free(s->pick);
     free(s->label);
     free(s->class_name);
     free(s->first_skipped);
@@ -582,8 +623,9 @@ int source_read(const source *s, int64_t i, int channels, int least, image *out)
         TRY(file_map_open(s->item[i].file, &map));
         TRY(decode(s->item[i].path, map.data, map.size, channels, least, out));
     } else {
-        const source_block *b = block_of(s, i);
-        const unsigned char *in = b->data + (size_t)(i - b->first) * b->stride;
+        int64_t index;
+        const source_block *b = block_of(s, i, &index);
+        const unsigned char *in = b->data + (size_t)index * b->stride;
         int w = s->w_low, h = s->h_low, c = s->gray ? 1 : 3;
         TRY(image_reserve(out, w, h, c));
         if (s->layout == LAYOUT_HWC)

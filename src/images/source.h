@@ -83,6 +83,7 @@ typedef struct source {
     char *first_skipped; /* message of the first of them, or NULL */
     source_item *item;   /* [n]; NULL for arrays */
     source_block *block; /* [n_blocks]; NULL for files */
+    int64_t *pick;       /* [n]: image i is the blocks' image pick[i]; NULL: i itself */
     int n_blocks;
     source_layout layout;             /* of all blocks */
     int32_t *label;                   /* [n] for arrays; files have theirs in item */
@@ -108,6 +109,10 @@ int source_read(const source *s, int64_t i, int channels, int least, image *out)
 /* Removes the images with bad[i] set (found damaged while decoding), counts them as skipped, and
  * fails where more than 5 % are gone.  message: of the first of them, may be NULL. */
 int source_drop(source *s, const unsigned char *bad, const char *message);
+
+/* Thins the labeled images out to a long tail: class c of C keeps its first share f^(-c/(C-1)), so
+ * the last keeps 1/f; images without a label go.  f > 1. */
+int source_thin(source *s, double f);
 
 /* The published constants where the kind is one of the paper's data sets; else false. */
 bool source_known_norm(const source *s, float mean[3], float deviation[3]);

@@ -422,6 +422,35 @@ static void npy_arrays(void **state) {
     assert_fails(CONR_EFORMAT, "e.npy", source_open(temporary_path("e.npy"), &plain, &s));
 }
 
+/* Class c of C keeps f^(-c/(C-1)) of its images, the first ones, and they stay what they were. */
+static void long_tail(void **state) {
+    (void)state;
+    source all, thin;
+    image a = {0}, b = {0};
+    char name[2][256];
+    int count[10] = {0};
+    assert_ok(source_open(CONR_GOLDEN "/../samples/fashion-mnist", &plain, &all));
+    assert_ok(source_open(CONR_GOLDEN "/../samples/fashion-mnist", &plain, &thin));
+    assert_ok(source_thin(&thin, 10));
+    for (int64_t i = 0; i < thin.n; i++) count[source_label(&thin, i)]++;
+    assert_int_equal(count[0], 1000);
+    assert_int_equal(count[4], 359); /* 1000 * 10^(-4/9) = 359.4 */
+    assert_int_equal(count[9], 100);
+    for (int64_t i = 0; i < thin.n; i += 97) {
+        int64_t at = thin.pick[i];
+        assert_string_equal(source_name(&thin, i, name[0], sizeof name[0]),
+                            source_name(&all, at, name[1], sizeof name[1]));
+        assert_int_equal(source_label(&thin, i), source_label(&all, at));
+        assert_ok(source_read(&thin, i, 1, 0, &a));
+        assert_ok(source_read(&all, at, 1, 0, &b));
+        assert_memory_equal(a.pixels, b.pixels, (size_t)a.w * (size_t)a.h);
+    }
+    image_free(&a);
+    image_free(&b);
+    source_close(&all);
+    source_close(&thin);
+}
+
 static void strange_files(void **state) {
     (void)state;
     source s;
@@ -446,6 +475,7 @@ int main(void) {
         cmocka_unit_test(stl),
         cmocka_unit_test(idx_files),
         cmocka_unit_test(npy_arrays),
+        cmocka_unit_test(long_tail),
         cmocka_unit_test(strange_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static void place_images(store *s, const unsigned char *base) {
 
 /* An array whose bytes are already as we would store them is used where it lies. */
 static bool borrow(const source *s, store *out) {
-    if (!s->block || s->layout != LAYOUT_HWC || (s->gray ? 1 : 3) != out->c ||
+    if (!s->block || s->pick || s->layout != LAYOUT_HWC || (s->gray ? 1 : 3) != out->c ||
         out->image[0].w != s->w_low || out->image[0].h != s->h_low)
         return false;
     for (int b = 0; b < s->n_blocks; b++)

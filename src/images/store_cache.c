@@ -107,6 +107,7 @@ uint64_t cache_key(const source *s, const store_options *o, int channels) {
         uint64_t stamp[2] = {s->item[i].bytes, (uint64_t)s->item[i].time};
         sum = sum_of(stamp, sizeof stamp, sum_text(s->item[i].path, sum));
     }
+    if (s->pick) sum = sum_of(s->pick, (size_t)s->n * sizeof *s->pick, sum);
     for (int b = 0; b < s->n_blocks; b++) {
         uint64_t stamp[2] = {s->block[b].bytes, (uint64_t)s->block[b].time};
         sum = sum_of(stamp, sizeof stamp, sum_text(s->block[b].path, sum));
