@@ -77,7 +77,8 @@ static void byol_heads(const train_options *o, network_spec *s) {
     s->predictor = mlp_byol_predictor(o->predictor_hidden, o->features);
 }
 
-/* Batch norm after every layer of the projector, no ReLU after the last. */
+/* Batch norm after every layer of the projector, no ReLU after the last; a bias only where none of
+ * that follows, or last. */
 static void simsiam_heads(const train_options *o, network_spec *s) {
     int last = o->projector_layers - 1;
     s->projector = (mlp_spec){.n = last + 1, .init = INIT_TORCH};
@@ -88,6 +89,7 @@ static void simsiam_heads(const train_options *o, network_spec *s) {
     s->projector.layer[last].out = o->features;
     s->projector.layer[last].bias = s->projector.layer[last].norm = true;
     s->predictor = mlp_byol_projector(o->predictor_hidden, o->features);
+    s->predictor.layer[0].bias = false;
 }
 
 static void moco_heads(const train_options *o, network_spec *s) {
