@@ -3,7 +3,9 @@
 
 #include "conr.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,20 +27,38 @@ enum { MAX_FLAGS = 64 };
 struct arguments {
     const verb *verb;
     const flag *flag[MAX_FLAGS];  /* the verb's, then the common ones */
-    const char *given[MAX_FLAGS]; /* value as given, "" for a switch, NULL: not given */
+    const char *given[MAX_FLAGS]; /* value as given last, "" for a switch, NULL: not given */
     int n_flags;
+    struct {
+        int flag;
+        const char *value;
+    } * all; /* [n_all]: every flag that was given, in order */
+    int n_all;
     char **operand; /* points into argv */
     int n_operands;
 };
 
-int usage_error(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
+static void print_error(const char *format, va_list args) {
+    progress_end();
     fputs("conr: ", stderr);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
+}
+
+int usage_error(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_error(format, args);
     va_end(args);
     return EXIT_USAGE;
+}
+
+int failed(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_error(format, args);
+    va_end(args);
+    return EXIT_FAILED;
 }
 
 int library_error(void) {
@@ -61,6 +81,11 @@ static int flag_index(const arguments *a, const char *name, size_t length) {
     return -1;
 }
 
+static bool may_repeat(const flag *f) {
+    size_t n = f->value ? strlen(f->value) : 0;
+    return n > 3 && !strcmp(f->value + n - 3, "...");
+}
+
 /* Takes one flag at argv[i], "--name", "--name=value" or "--name value"; returns how many words it
  * took, or -1 after a message. */
 static int parse_flag(arguments *a, int argc, char **argv, int i) {
@@ -71,7 +96,7 @@ static int parse_flag(arguments *a, int argc, char **argv, int i) {
         return usage_error("--%.*s: no such flag; see conr help %s", (int)length, name,
                            a->verb->name),
                -1;
-    if (a->given[at])
+    if (a->given[at] && !may_repeat(a->flag[at]))
         return usage_error("--%.*s: given twice; give it once", (int)length, name), -1;
     if (!a->flag[at]->value) {
         if (equals)
@@ -83,6 +108,8 @@ static int parse_flag(arguments *a, int argc, char **argv, int i) {
         return usage_error("--%s: lacks its value; give --%s %s", name, name, a->flag[at]->value),
                -1;
     a->given[at] = equals ? equals + 1 : argv[i + 1];
+    a->all[a->n_all].flag = at;
+    a->all[a->n_all++].value = a->given[at];
     return equals ? 1 : 2;
 }
 
@@ -110,13 +137,14 @@ static int parse(arguments *a, int argc, char **argv) {
 }
 
 int verb_run(const verb *v, int argc, char **argv) {
-    arguments a = {.verb = v};
+    arguments a = {.verb = v, .all = calloc((size_t)argc + 1, sizeof *a.all)};
+    if (!a.all) return failed("%s: no memory for its flags; close other programs", v->name);
     add_flags(&a, v->flags);
     add_flags(&a, common);
     int rc = parse(&a, argc, argv);
-    if (rc != EXIT_OK) return rc;
-    if (flag_on(&a, "help")) return verb_help(v);
-    return v->run(&a);
+    if (rc == EXIT_OK) rc = flag_on(&a, "help") ? verb_help(v) : v->run(&a);
+    free(a.all);
+    return rc;
 }
 
 /* ---- help ------------------------------------------------------------------------------------ */
@@ -161,6 +189,13 @@ const char *flag_text(const arguments *a, const char *name) {
 
 bool flag_on(const arguments *a, const char *name) { return a->given[known_flag(a, name)] != NULL; }
 
+const char *flag_nth(const arguments *a, const char *name, int i) {
+    int at = known_flag(a, name);
+    for (int j = 0; j < a->n_all; j++)
+        if (a->all[j].flag == at && i-- == 0) return a->all[j].value;
+    return NULL;
+}
+
 int flag_number(const arguments *a, const char *name, double low, double high, double *out) {
     const char *text = flag_text(a, name);
     char *end;
@@ -183,6 +218,101 @@ int flag_int(const arguments *a, const char *name, long low, long high, int *out
                            low, high);
     *out = (int)value;
     return EXIT_OK;
+}
+
+int flag_seconds(const arguments *a, const char *name, double *out) {
+    static const char unit[] = "dhms"; /* they descend: 1h30m, not 30m1h */
+    static const double seconds[] = {86400, 3600, 60, 1};
+    const char *text = flag_text(a, name), *at = text;
+    if (!text) return usage_error("--%s: is missing; give a time such as 10m", name);
+    *out = 0;
+    for (int next = 0; isdigit((unsigned char)*at) && next < 4; next++) {
+        char *end;
+        double value = strtod(at, &end);
+        if (!*end) { /* a bare number is seconds; "1h30" could mean two things */
+            if (next == 0) *out = value, at = end;
+            break;
+        }
+        while (next < 4 && unit[next] != *end) next++;
+        if (next == 4) break;
+        *out += value * seconds[next];
+        at = end + 1;
+    }
+    if (*at || at == text || !(*out > 0 && *out <= 1e8))
+        return usage_error("--%s %s: not a time; give 90s, 10m, 2h, 1h30m or 1d", name, text);
+    return EXIT_OK;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+void print_name(const char *name) {
+    for (; *name; name++) putchar(iscntrl((unsigned char)*name) ? '?' : *name);
+}
+
+json_t *json_name(const char *name) {
+    json_t *text = json_string(name);
+    if (text) return text;
+    size_t n = strlen(name);
+    char *plain = malloc(n + 1);
+    if (!plain) return json_null();
+    for (size_t i = 0; i <= n; i++) plain[i] = (unsigned char)name[i] < 128 ? name[i] : '?';
+    text = json_string(plain);
+    free(plain);
+    return text;
+}
+
+json_t *json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+const char *time_text(double seconds, char *out) {
+    long s = seconds > 0 ? lround(fmin(seconds, 1e9)) : 0;
+    if (seconds < 9.95)
+        snprintf(out, 32, "%.1f s", seconds > 0 ? seconds : 0);
+    else if (s < 100)
+        snprintf(out, 32, "%ld s", s);
+    else if (s < 100 * 60)
+        snprintf(out, 32, "%ld min", (s + 30) / 60);
+    else if (s < 48 * 3600)
+        snprintf(out, 32, "%ld h %ld min", s / 3600, s % 3600 / 60);
+    else
+        snprintf(out, 32, "%ld d %ld h", s / 86400, s % 86400 / 3600);
+    return out;
+}
+
+const char *rate_text(double rate, char *out) {
+    if (rate < 1000)
+        snprintf(out, 32, rate < 10 ? "%.1f" : "%.0f", rate);
+    else
+        snprintf(out, 32, rate < 1e5 ? "%.1fk" : "%.0fk", rate / 1000);
+    return out;
+}
+
+static void *must(void *p) {
+    if (p) return p;
+    fputs("conr: a path: no memory; close other programs\n", stderr);
+    exit(EXIT_FAILED);
+}
+
+char *shell_word(const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./=,+@%:";
+    char *out = must(malloc(4 * strlen(word) + 3)), *to = out;
+    if (*word && strspn(word, plain) == strlen(word)) return strcpy(out, word);
+    *to++ = '\'';
+    for (; *word; word++) {
+        if (*word == '\'')
+            to = stpcpy(to, "'\\''");
+        else
+            *to++ = *word;
+    }
+    strcpy(to, "'");
+    return out;
+}
+
+char *path_in(const char *folder, const char *name) {
+    size_t n = strlen(folder);
+    char *out = must(malloc(n + strlen(name) + 2));
+    sprintf(out, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
+    return out;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */

@@ -1,48 +1,20 @@
-/* info.c: conr info: what a source of images is. */
+/* info.c: conr info: what a source of images, or a run, is. */
 #include "cli.h"
 
 #include "conr.h"
 
-#include <ctype.h>
+#include "data.h"
+#include "progress.h"
+#include "recipe.h"
+#include "run.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-static const flag flags[] = {
-    {"split", "NAME", NULL, "only this part: train, val, test, unlabeled"},
-    {"labels", "WORD", "fine", "fine or coarse, of CIFAR-100"},
-    {"classes", "A,B,...", NULL, "only these class folders"},
-    {0},
-};
+static const flag flags[] = {DATA_FLAGS, {0}};
 
 enum { CLASSES_SHOWN = 30 }; /* of a text; --json has them all */
-
-/* A name as a terminal can take it: control bytes become '?'. */
-static void print_name(const char *name) {
-    for (; *name; name++) putchar(iscntrl((unsigned char)*name) ? '?' : *name);
-}
-
-/* JSON is UTF-8: bytes that are not become '?'. */
-static json_t *json_name(const char *name) {
-    json_t *text = json_string(name);
-    if (text) return text;
-    size_t n = strlen(name);
-    char *plain = malloc(n + 1);
-    if (!plain) return json_null();
-    for (size_t i = 0; i <= n; i++) plain[i] = (unsigned char)name[i] < 128 ? name[i] : '?';
-    text = json_string(plain);
-    free(plain);
-    return text;
-}
-
-static int on_count(int64_t done, int64_t total, void *user) {
-    time_t *last = user, now = time(NULL);
-    if (*last != now) fprintf(stderr, "\rheaders %lld/%lld ", (long long)done, (long long)total);
-    *last = now;
-    return 0;
-}
 
 static void print_range(const char *what, const int range[2]) {
     if (range[0] == range[1])
@@ -91,27 +63,89 @@ static int print_as_json(const char *src, const conr_images *m, const conr_image
         i->height[0], i->height[1], "channels", i->channels, "classes", classes));
 }
 
-static int describe(conr *c, const arguments *a) {
-    const char *src = operand(a, 0), *labels = flag_text(a, "labels");
-    bool show = isatty(STDERR_FILENO) && !flag_on(a, "quiet");
-    conr_images_options o = conr_images_defaults();
+static int describe_source(conr *c, const arguments *a) {
+    conr_images_options o;
     conr_images_info info;
     conr_images *m;
-    time_t last = time(NULL);
-    if (strcmp(labels, "fine") && strcmp(labels, "coarse"))
-        return usage_error("--labels %s: no such labels; use fine or coarse", labels);
-    o.split = flag_text(a, "split");
-    o.classes = flag_text(a, "classes");
-    o.coarse = !strcmp(labels, "coarse");
-    int opened = conr_images_open(c, src, &o, show ? on_count : NULL, &last, &m);
-    if (show) fprintf(stderr, "\r%40s\r", "");
-    if (opened < 0) return library_error();
+    int rc = data_options(a, &o);
+    if (rc || (rc = data_open(c, operand(a, 0), &o, &m))) return rc;
     conr_images_about(m, &info);
-    if (info.skipped)
-        fprintf(stderr, "conr: warning: %lld of %lld images are skipped, the first: %s\n",
-                (long long)info.skipped, (long long)(info.n + info.skipped), info.first_skipped);
-    int rc = flag_on(a, "json") ? print_as_json(src, m, &info) : print_text(src, m, &info);
+    rc = flag_on(a, "json") ? print_as_json(operand(a, 0), m, &info)
+                            : print_text(operand(a, 0), m, &info);
     conr_images_close(m);
+    return rc;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void print_score(const json_t *scores, const char *key, const char *words) {
+    const json_t *value = json_object_get(scores, key);
+    if (json_is_number(value)) printf("  %s %.4f", words, json_number_value(value));
+}
+
+static void print_scores(const json_t *scores) {
+    const json_t *epoch = json_object_get(scores, "epoch");
+    if (!scores) {
+        puts("  scores   none yet");
+        return;
+    }
+    printf("  scores ");
+    if (json_is_integer(epoch)) printf("  epoch %lld:", (long long)json_integer_value(epoch));
+    print_score(scores, "nmi", "NMI");
+    print_score(scores, "acc", "ACC");
+    print_score(scores, "ari", "ARI");
+    print_score(scores, "knn", "20-NN");
+    print_score(scores, "silhouette", "silhouette");
+    putchar('\n');
+}
+
+static const char *state_of(const char *run) {
+    return run_done(run)    ? "finished"
+           : run_saved(run) ? "begun, can be resumed"
+                            : "begun, no checkpoint yet";
+}
+
+/* model: NULL where there is none yet. */
+static int print_run(const char *run, const conr_settings *s, const conr_model *model, bool json) {
+    json_t *scores = run_last_scores(run);
+    conr_model_info i = {0};
+    if (model) conr_model_about(model, &i);
+    if (json) {
+        json_t *about = model ? json_pack("{ss ss si si si si}", "encoder", i.encoder, "framework",
+                                          i.framework, "size", i.size, "channels", i.channels,
+                                          "features", i.features, "clusters", i.clusters)
+                              : json_null();
+        return print_json(json_pack("{so ss sb so so so}", "run", json_name(run), "state",
+                                    state_of(run), "finished", run_done(run), "scores",
+                                    scores ? scores : json_null(), "model", about, "settings",
+                                    recipe_json(s)));
+    }
+    print_name(run);
+    printf(": a run, %s\n", state_of(run));
+    print_scores(scores);
+    json_decref(scores);
+    if (model)
+        printf("  model    %s, %s, %dx%dx%d in, %d features out, %d clusters\n", i.encoder,
+               i.framework, i.size, i.size, i.channels, i.features, i.clusters);
+    puts("  settings other than the defaults");
+    recipe_print_changed(s);
+    return finish_output();
+}
+
+static int describe_run(conr *c, const arguments *a) {
+    const char *run = operand(a, 0);
+    char *path = path_in(run, "options.yaml");
+    conr_settings *s = NULL;
+    conr_model *model = NULL;
+    int rc;
+    if (conr_settings_new(&s) < 0 || conr_settings_read(s, path) < 0 ||
+        (run_has(run, "model.safetensors") && conr_model_open(c, run, &model) < 0))
+        rc = library_error();
+    else
+        rc = print_run(run, s, model, flag_on(a, "json"));
+    conr_model_close(model);
+    conr_settings_free(s);
+    free(path);
     return rc;
 }
 
@@ -120,20 +154,22 @@ static int run(const arguments *a) {
     conr *c;
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    rc = describe(c, a);
+    progress_start(c, a);
+    rc = run_has(operand(a, 0), "options.yaml") ? describe_run(c, a) : describe_source(c, a);
     conr_close(c);
     return rc;
 }
 
 const verb verb_info = {
     .name = "info",
-    .operands = "SRC",
-    .summary = "say what a source of images is, how many, which classes",
+    .operands = "RUN|SRC",
+    .summary = "say what a run or a source of images is: how many, which classes, what scores",
     .text =
         "  SRC is a folder of JPEG, PNG or WebP images, flat or one subfolder a class, with or\n"
         "  without train/ and val/ or test/ above them; the folder of CIFAR-10, CIFAR-100 or\n"
         "  STL-10 binary files, or of Tiny-ImageNet; IDX files, gzipped or not; a .npy array of\n"
         "  uint8; or a text file of paths, each with an optional tab and label.\n"
+        "  RUN is a run's folder: its state, its latest scores, its settings.\n"
         "\nExample: conr info photos/ --json\n",
     .low = 1,
     .high = 1,

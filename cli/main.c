@@ -4,11 +4,13 @@
 #include "conr.h"
 
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-static const verb *const verbs[] = {&verb_neighbors, &verb_kmeans, &verb_eval, &verb_info,
-                                    &verb_bench};
+static const verb *const verbs[] = {&verb_cluster, &verb_train, &verb_sweep,     &verb_embed,
+                                    &verb_assign,  &verb_info,  &verb_neighbors, &verb_kmeans,
+                                    &verb_eval,    &verb_bench};
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static const verb *find(const char *name) {
@@ -31,7 +33,8 @@ static int unknown(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    setlocale(LC_CTYPE, ""); /* names of files; numbers stay as they are in C */
+    setlocale(LC_CTYPE, "");  /* names of files; numbers stay as they are in C */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     if (argc < 2) return help(), usage_error("no verb given; try conr --help");
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {

@@ -1,15 +1,18 @@
 /* progress.c: one line, redrawn on a terminal, repeated in a log. */
 #include "progress.h"
 
+#include "cli_parse.h"
+
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t interrupted;
 static bool quiet, terminal, shown;
 static double started, last;
-static const char *stage;
+static char stage[64];
 
 static double now(void) {
     struct timespec t;
@@ -30,16 +33,49 @@ void progress_end(void) {
     shown = false;
 }
 
+/* A warning is told even to those who want quiet. */
+static void tell(const char *message) {
+    static const char warning[] = "warning";
+    if (quiet && strncmp(message, warning, sizeof warning - 1)) return;
+    progress_end();
+    fprintf(stderr, "%s\n", message);
+    fflush(stderr);
+}
+
+static void print_training(const conr_progress *p) {
+    char rate[32], left[32];
+    fprintf(stderr, "%s epoch %d/%d | loss %.4g | lr %.1e | %s img/s | %s left", p->stage, p->epoch,
+            p->epochs, p->loss, p->lr, rate_text(p->images_per_s, rate),
+            time_text(p->seconds_left, left));
+}
+
+static void print_count(const conr_progress *p, double t) {
+    char left[32];
+    double rest = (t - started) / (double)p->done * (double)(p->total - p->done);
+    fprintf(stderr, "%s %lld/%lld | %.0f %% | %s left", p->stage, (long long)p->done,
+            (long long)p->total, 100.0 * (double)p->done / (double)p->total, time_text(rest, left));
+}
+
 static int on_progress(const conr_progress *p, void *user) {
     (void)user;
     double t = now();
-    if (p->stage != stage) stage = p->stage, started = t, last = t;
-    double interval = terminal ? 1 : 60;
-    if (!quiet && t - last >= interval && p->done > 0) {
-        double left = (t - started) / (double)p->done * (double)(p->total - p->done);
-        fprintf(stderr, "%s%s %lld/%lld | %.0f %% | %.0f s left%s", terminal ? "\r\033[K" : "",
-                p->stage, (long long)p->done, (long long)p->total,
-                100.0 * (double)p->done / (double)p->total, left, terminal ? "" : "\n");
+    if (p->message) {
+        tell(p->message);
+        return interrupted;
+    }
+    /* a training's line goes on over its stages; anything else starts anew */
+    if (strncmp(p->stage, stage, sizeof stage - 1)) {
+        if (!p->epochs) last = t;
+        started = t;
+        snprintf(stage, sizeof stage, "%s", p->stage);
+    }
+    if (!quiet && t - last >= (terminal ? 1 : 60) && p->done > 0 && p->total > 0) {
+        if (terminal) fputs("\r\033[K", stderr);
+        if (p->epochs)
+            print_training(p);
+        else
+            print_count(p, t);
+        if (!terminal) fputc('\n', stderr);
         fflush(stderr);
         last = t;
         shown = true;
@@ -47,11 +83,17 @@ static int on_progress(const conr_progress *p, void *user) {
     return interrupted;
 }
 
+int progress_count(int64_t done, int64_t total, void *user) {
+    conr_progress p = {.stage = user, .done = done, .total = total};
+    return on_progress(&p, NULL);
+}
+
 void progress_start(conr *c, const arguments *a) {
     quiet = flag_on(a, "quiet");
     terminal = isatty(STDERR_FILENO);
     started = last = now();
-    struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     conr_set_progress(c, on_progress, NULL);
 }

@@ -29,7 +29,7 @@ expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench
 expect 0 1 "conr bench" bench --help
-for verb in neighbors kmeans eval info; do expect 0 1 "Example: conr $verb" help $verb; done
+for verb in cluster train sweep embed assign info neighbors kmeans eval; do expect 0 1 "Example: conr $verb" help $verb; done
 expect 2 2 "no verb given"
 expect 2 2 "no such verb" frobnicate
 expect 2 2 "no such verb" help frobnicate
@@ -43,6 +43,20 @@ expect 2 2 "no such benchmark" bench everything
 expect 2 2 "2 operands" bench ops ops
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
+
+expect 0 1 "| setting" train --settings
+expect 2 2 "--recipe: is missing" train
+expect 1 2 "cannot be read" train --recipe nowhere.yaml --check
+expect 0 1 "lr: 0.3" train --recipe "$(dirname "$0")/../recipes/demo.yaml" --check --set lr=0.2 --set lr=0.3
+expect 0 1 '"lr": 0.3' train --recipe "$(dirname "$0")/../recipes/demo.yaml" --check --set lr=0.3 --json
+expect 2 2 "give key=value" train --recipe "$(dirname "$0")/../recipes/demo.yaml" --check --set lr
+expect 2 2 "--from" train --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --stage 2
+expect 2 2 "--clusters: is missing" cluster . --out nowhere
+for time in 1x 30m1h 1h30 -5m 0; do expect 2 2 "not a time" cluster . --clusters 3 --out nowhere --budget $time; done
+expect 2 2 "twice" sweep --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --grid k=5,5
+expect 1 2 "out of range" sweep --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --grid fr0=0.8,7
+expect 2 2 "--out: is missing" embed a b
+expect 2 2 "1 operand given" assign a --out b
 
 # a full disk on stdout is an error, not a silent loss
 if "$conr" --version >/dev/full 2>/dev/null; then echo "conr --version > /dev/full: exit 0"; failures=$((failures + 1)); fi

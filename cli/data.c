@@ -1,0 +1,37 @@
+/* data.c: the flags that choose images, and opening them. */
+#include "data.h"
+
+#include "cli_parse.h"
+#include "progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int data_options(const arguments *a, conr_images_options *out) {
+    const char *labels = flag_text(a, "labels");
+    *out = conr_images_defaults();
+    if (strcmp(labels, "fine") && strcmp(labels, "coarse"))
+        return usage_error("--labels %s: no such labels; use fine or coarse", labels);
+    out->split = flag_text(a, "split");
+    out->classes = flag_text(a, "classes");
+    out->coarse = !strcmp(labels, "coarse");
+    return flag_number(a, "long-tail", 1, 1e6, &out->long_tail);
+}
+
+void data_warn(const conr_images *m, int64_t skipped) {
+    conr_images_info i;
+    conr_images_about(m, &i);
+    if (i.skipped <= skipped) return;
+    progress_end();
+    fprintf(stderr, "conr: warning: %lld of %lld images are skipped, the first: %s\n",
+            (long long)i.skipped, (long long)(i.n + i.skipped),
+            i.first_skipped ? i.first_skipped : "damaged");
+}
+
+int data_open(conr *c, const char *src, const conr_images_options *o, conr_images **out) {
+    static char what[] = "headers";
+    if (conr_images_open(c, src, o, progress_count, what, out) < 0) return library_error();
+    progress_end();
+    data_warn(*out, 0);
+    return EXIT_OK;
+}

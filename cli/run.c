@@ -1,0 +1,227 @@
+/* run.c: a run's folder as verbs see it. */
+#include "run.h"
+
+#include "cli_parse.h"
+#include "data.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { SIZES_SHOWN = 30 }; /* of clusters, in a text */
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+bool run_has(const char *run, const char *name) {
+    struct stat about;
+    char *path = path_in(run, name);
+    bool is = stat(path, &about) == 0 && S_ISREG(about.st_mode);
+    free(path);
+    return is;
+}
+
+bool run_done(const char *run) { return run_has(run, "DONE"); }
+
+bool run_begun(const char *run) {
+    return run_done(run) || run_has(run, "options.yaml") || run_has(run, "checkpoint.safetensors");
+}
+
+/* Between two renames only one of the others has its name. */
+bool run_saved(const char *run) {
+    return run_has(run, "checkpoint.safetensors") || run_has(run, "checkpoint.new.safetensors") ||
+           run_has(run, "checkpoint.previous.safetensors");
+}
+
+void run_clear(const char *run) {
+    static const char *const names[] = {"options.yaml", "log.jsonl"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = path_in(run, names[i]);
+        remove(path);
+        free(path);
+    }
+}
+
+int run_refuse_begun(const char *run) {
+    if (run_done(run))
+        return failed("%s: holds a finished run; give another --out, or remove the folder", run);
+    if (run_begun(run))
+        return failed(
+            "%s: holds a run that was begun; go on with conr train --resume, give another "
+            "--out, or remove the folder",
+            run);
+    return EXIT_OK;
+}
+
+json_t *run_last_scores(const char *run) {
+    char *path = path_in(run, "log.jsonl"), *line = NULL;
+    size_t room = 0;
+    json_t *last = NULL;
+    FILE *f = fopen(path, "r");
+    free(path);
+    while (f && getline(&line, &room, f) > 0) {
+        if (!strstr(line, "\"nmi\"") && !strstr(line, "\"silhouette\"")) continue;
+        json_t *object = json_loads(line, 0, NULL); /* a line that was cut short is left out */
+        if (!json_is_object(object)) {
+            json_decref(object);
+            continue;
+        }
+        json_decref(last);
+        last = object;
+    }
+    free(line);
+    if (f) fclose(f);
+    return last;
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
+              const conr_train_options *o, const char *again, conr_train_result *out, int *why) {
+    conr_images_info before;
+    conr_images_about(m, &before);
+    int code = conr_train(c, m, s, o, out);
+    if (why) *why = code;
+    progress_end();
+    if (code == 0) {
+        data_warn(m, before.skipped);
+        return EXIT_OK;
+    }
+    if (code != CONR_ESTOPPED || !was_interrupted() || !run_saved(o->out)) return library_error();
+    char *data = shell_word(src), *run = shell_word(o->out);
+    if (again)
+        failed("%s: stopped and saved; %s", o->out, again);
+    else
+        failed("%s: stopped and saved; go on with conr train --resume --data %s --out %s", o->out,
+               data, run);
+    free(data);
+    free(run);
+    return EXIT_INTERRUPTED;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* [*K] images of each cluster, by labels.csv; NULL after trouble, which is no failure here.
+ * Released by free. */
+static int64_t *cluster_sizes(const char *run, int *K) {
+    char *path = path_in(run, "labels.csv");
+    int64_t *labels = NULL, *size = NULL, n = 0, most = -1;
+    if (conr_read_labels(path, "cluster", &labels, &n) == 0) {
+        for (int64_t i = 0; i < n; i++)
+            if (labels[i] > most && labels[i] < 1000000) most = labels[i];
+        size = calloc((size_t)most + 2, sizeof *size);
+        for (int64_t i = 0; size && i < n; i++)
+            if (labels[i] >= 0 && labels[i] <= most) size[labels[i]]++;
+    }
+    *K = (int)most + 1;
+    conr_free(labels);
+    free(path);
+    return size;
+}
+
+/* Where classes differ much in size the plain accuracy hides the small ones. */
+static bool is_long_tailed(const conr_images *m) {
+    conr_images_info i;
+    int64_t count, low = INT64_MAX, high = 0;
+    conr_images_about(m, &i);
+    for (int k = 0; k < i.classes; k++) {
+        conr_images_class(m, k, &count);
+        if (count < low) low = count;
+        if (count > high) high = count;
+    }
+    return high > 2 * low && i.classes > 1;
+}
+
+static void print_files(const char *run) {
+    static const char *const names[] = {"labels.csv",        "embeddings.npy", "centroids.npy",
+                                        "model.safetensors", "report.html",    "log.jsonl",
+                                        "options.yaml"};
+    const char *between = ": ";
+    print_name(run);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!run_has(run, names[i])) continue;
+        printf("%s%s", between, names[i]);
+        between = ", ";
+    }
+    putchar('\n');
+}
+
+static void print_sizes(const char *run) {
+    int K;
+    int64_t *size = cluster_sizes(run, &K);
+    if (size && K > 0) printf("sizes");
+    for (int k = 0; size && k < K && k < SIZES_SHOWN; k++) printf(" %lld", (long long)size[k]);
+    if (size && K > 0) puts(K > SIZES_SHOWN ? " ..." : "");
+    free(size);
+}
+
+void run_print(const char *run, const conr_images *m, const conr_train_result *r) {
+    char time[32], rate[32];
+    if (r->labeled) {
+        printf("NMI %.4f  ACC %.4f  ARI %.4f  20-NN %.4f", r->scores.nmi, r->scores.acc,
+               r->scores.ari, r->knn);
+        if (is_long_tailed(m)) printf("  balanced ACC %.4f", r->scores.balanced_acc);
+        printf("\n%d clusters, %d classes\n", r->clusters, r->scores.classes);
+    } else {
+        printf("%d clusters", r->clusters);
+        if (isfinite(r->silhouette)) printf(", silhouette %.4f", r->silhouette);
+        putchar('\n');
+        print_sizes(run);
+    }
+    printf("%lld images, %d epochs, %s, %s images/s\n", (long long)r->images, r->epochs,
+           time_text(r->seconds, time), rate_text(r->images_per_s, rate));
+    print_files(run);
+}
+
+static void add_sizes(json_t *object, const char *run) {
+    int K;
+    int64_t *size = cluster_sizes(run, &K);
+    json_t *sizes = json_array();
+    for (int k = 0; size && k < K; k++)
+        json_array_append_new(sizes, json_integer((json_int_t)size[k]));
+    json_object_set_new(object, "sizes", sizes);
+    free(size);
+}
+
+json_t *run_json(const char *run, const conr_images *m, const conr_train_result *r) {
+    conr_images_info i;
+    conr_images_about(m, &i);
+    json_t *out = json_pack("{so si si sI sI sI so so so}", "run", json_name(run), "clusters",
+                            r->clusters, "epochs", r->epochs, "steps", (json_int_t)r->steps,
+                            "images", (json_int_t)r->images, "skipped", (json_int_t)i.skipped,
+                            "seconds", json_number(r->seconds), "images_per_second",
+                            json_number(r->images_per_s), "loss", json_number(r->loss));
+    if (!out) return NULL;
+    if (r->labeled) {
+        json_object_set_new(out, "nmi", json_number(r->scores.nmi));
+        json_object_set_new(out, "acc", json_number(r->scores.acc));
+        json_object_set_new(out, "ari", json_number(r->scores.ari));
+        json_object_set_new(out, "balanced_acc", json_number(r->scores.balanced_acc));
+        json_object_set_new(out, "knn", json_number(r->knn));
+        json_object_set_new(out, "classes", json_integer(r->scores.classes));
+    }
+    json_object_set_new(out, "silhouette", json_number(r->silhouette));
+    add_sizes(out, run);
+    return out;
+}
+
+int run_print_finished(const char *run, bool json) {
+    json_t *scores = run_last_scores(run);
+    if (json) {
+        json_t *out = json_pack("{so sb}", "run", json_name(run), "finished", 1);
+        json_object_update_missing(out, scores);
+        add_sizes(out, run);
+        json_decref(scores);
+        return print_json(out);
+    }
+    print_name(run);
+    puts(" is finished already");
+    if (json_object_get(scores, "nmi"))
+        printf("NMI %.4f  ACC %.4f  ARI %.4f\n", json_number_value(json_object_get(scores, "nmi")),
+               json_number_value(json_object_get(scores, "acc")),
+               json_number_value(json_object_get(scores, "ari")));
+    json_decref(scores);
+    print_files(run);
+    return finish_output();
+}

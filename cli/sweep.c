@@ -1,0 +1,465 @@
+/* sweep.c: conr sweep: all combinations of some settings, several seeds each, and their table.
+ *
+ * Every run has a folder of its own, named by what it changes, so that a sweep that was stopped, or
+ * is asked for more, does only what is missing.  sweep.json remembers the settings all runs share:
+ * runs of another recipe are never mixed into the table. */
+#include "cli.h"
+
+#include "cli_parse.h"
+#include "conr.h"
+#include "data.h"
+#include "progress.h"
+#include "recipe.h"
+#include "run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const flag flags[] = {
+    RECIPE_FLAGS,
+    {"data", "SRC", NULL, "the images"},
+    {"grid", "KEY=A,B...", NULL, "values to try of one setting; may be given many times"},
+    {"seeds", "N", "1", "runs of each combination: seeds --seed, --seed + 1, ..."},
+    {"out", "DIR", NULL, "where the runs' folders and the table go"},
+    {"from", "RUN[@EPOCH]", NULL, "start every run from this checkpoint"},
+    {"stage", "2", NULL, "with --from: begin stage 2 at once"},
+    {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
+    DATA_FLAGS,
+    {0},
+};
+
+enum { SHORT = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9) }; /* JSON for a message */
+enum { MOST_KEYS = 8, MOST_VALUES = 64, MOST_COMBINATIONS = 4096, NAME_SIZE = 240 };
+
+/* One --grid. */
+typedef struct axis {
+    char key[SETTING_SIZE];
+    char value[MOST_VALUES][SETTING_SIZE];
+    int n;
+} axis;
+
+typedef struct sweep {
+    const arguments *a;
+    const char *out;
+    axis *axis; /* [n_axes] */
+    int n_axes, n_combinations;
+    int seed, seeds;
+    conr_train_options options;
+    conr_settings *base; /* what all runs share */
+    conr *c;
+    conr_images *images;           /* opened once, as long as the grid leaves the data alone */
+    char chosen[4 * SETTING_SIZE]; /* which images those are */
+    json_t *report;                /* sweep.json */
+    int n_failed;
+} sweep;
+
+/* What the table shows, as far as the runs have it: without labels the silhouette alone. */
+static const char *const scores_of[] = {"nmi", "acc", "ari", "knn", "silhouette"};
+static const char *const titles[] = {"NMI", "ACC", "ARI", "20-NN", "silhouette"};
+enum { N_SCORES = 5 };
+
+/* ---- the grid -------------------------------------------------------------------------------- */
+
+static int read_axis(const char *pair, axis *out) {
+    int n = pair_key("grid", pair);
+    if (n < 0) return EXIT_USAGE;
+    snprintf(out->key, sizeof out->key, "%.*s", n, pair);
+    if (!strcmp(out->key, "seed"))
+        return usage_error("--grid seed: seeds are counted apart; give --seeds N");
+    const char *at = pair + n + 1;
+    for (;;) {
+        size_t length = strcspn(at, ",");
+        if (!length || length >= SETTING_SIZE || out->n == MOST_VALUES)
+            return usage_error("--grid %s: %s; give key=a,b with at most %d values", pair,
+                               out->n == MOST_VALUES ? "too many values" : "an empty or long value",
+                               MOST_VALUES);
+        for (int i = 0; i < out->n; i++)
+            if (strlen(out->value[i]) == length && !strncmp(out->value[i], at, length))
+                return usage_error("--grid %s: %s twice; give each value once", pair,
+                                   out->value[i]);
+        snprintf(out->value[out->n++], SETTING_SIZE, "%.*s", (int)length, at);
+        if (!at[length]) return EXIT_OK;
+        at += length + 1;
+    }
+}
+
+static int read_grid(sweep *w) {
+    const char *pair;
+    int rc;
+    w->n_combinations = 1;
+    for (int i = 0; (pair = flag_nth(w->a, "grid", i)); i++) {
+        if (i == MOST_KEYS) return usage_error("--grid: more than %d; leave some out", MOST_KEYS);
+        axis *x = &w->axis[w->n_axes];
+        if ((rc = read_axis(pair, x))) return rc;
+        for (int j = 0; j < w->n_axes; j++)
+            if (!strcmp(w->axis[j].key, x->key))
+                return usage_error("--grid %s: given twice; give all its values at once", x->key);
+        if (recipe_names(w->a, x->key))
+            return usage_error("--grid %s: also in --set; leave one out", x->key);
+        w->n_axes++;
+        w->n_combinations *= x->n;
+        if (w->n_combinations * w->seeds > MOST_COMBINATIONS)
+            return usage_error("--grid: more than %d runs; leave some values out",
+                               MOST_COMBINATIONS);
+    }
+    return EXIT_OK;
+}
+
+/* Value of an axis in a combination; the last axis changes fastest. */
+static const char *value_of(const sweep *w, int combination, int which) {
+    for (int i = w->n_axes - 1; i > which; i--) combination /= w->axis[i].n;
+    return w->axis[which].value[combination % w->axis[which].n];
+}
+
+/* "fr0=0.9,k=10,seed=1", fit for a file name. */
+static void run_name(const sweep *w, int combination, int seed, char out[NAME_SIZE]) {
+    size_t at = 0;
+    for (int i = 0; i < w->n_axes; i++)
+        at += (size_t)snprintf(out + at, at < NAME_SIZE ? NAME_SIZE - at : 0, "%s=%s,",
+                               w->axis[i].key, value_of(w, combination, i)),
+            at = at < NAME_SIZE ? at : NAME_SIZE;
+    if (at < NAME_SIZE) snprintf(out + at, NAME_SIZE - at, "seed=%d", seed);
+    for (char *c = out; *c; c++)
+        if (*c == '/' || *c == '@' || (unsigned char)*c <= ' ') *c = '-';
+}
+
+/* The settings of one run; *out is released by conr_settings_free. */
+static int run_settings(const sweep *w, int combination, int seed, conr_settings **out) {
+    conr_setting_info i;
+    char text[SETTING_SIZE], number[32];
+    if (conr_settings_new(out) < 0) return library_error();
+    for (int k = 0; conr_setting(k, &i); k++) /* preset is the first: later ones overrule it */
+        if (conr_settings_set(*out, i.key, setting_text(w->base, i.key, text)) < 0)
+            return library_error();
+    for (int k = 0; k < w->n_axes; k++)
+        if (conr_settings_set(*out, w->axis[k].key, value_of(w, combination, k)) < 0)
+            return library_error();
+    snprintf(number, sizeof number, "%d", seed);
+    return conr_settings_set(*out, "seed", number) < 0 ? library_error() : EXIT_OK;
+}
+
+/* Every combination's settings, before the first hour is spent on any. */
+static int check_grid(const sweep *w) {
+    int rc = EXIT_OK;
+    for (int i = 0; i < w->n_combinations && rc == EXIT_OK; i++) {
+        conr_settings *s = NULL;
+        rc = run_settings(w, i, w->seed, &s);
+        conr_settings_free(s);
+    }
+    return rc;
+}
+
+/* ---- files of the sweep ---------------------------------------------------------------------- */
+
+/* Writes beside the name and renames. */
+static int replace_file(const char *folder, const char *name, const char *text) {
+    char *path = path_in(folder, name), *beside = malloc(strlen(path) + 5);
+    if (!beside) return free(path), failed("%s: no memory; close other programs", name);
+    sprintf(beside, "%s.new", path);
+    FILE *f = fopen(beside, "w");
+    bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0;
+    if (f && fclose(f)) ok = false;
+    if (ok && rename(beside, path)) ok = false;
+    int rc = ok ? EXIT_OK
+                : failed("%s: %s; free some room or give another --out", path, strerror(errno));
+    if (!ok) remove(beside);
+    free(beside);
+    free(path);
+    return rc;
+}
+
+static int save_report(const sweep *w) {
+    char *text = json_dumps(w->report, JSON_INDENT(2));
+    if (!text) return failed("sweep.json: no memory; close other programs");
+    int rc = replace_file(w->out, "sweep.json", text);
+    free(text);
+    return rc;
+}
+
+/* Runs that are there already must have been made with the same settings. */
+static int check_shared(const sweep *w, const json_t *settings, const char *from) {
+    char *path = path_in(w->out, "sweep.json");
+    json_t *old = json_load_file(path, 0, NULL);
+    const json_t *before = json_object_get(old, "settings"), *value;
+    const char *key, *old_from = json_string_value(json_object_get(old, "from"));
+    int rc = EXIT_OK;
+    json_object_foreach((json_t *)before, key, value) {
+        const json_t *now = json_object_get(settings, key);
+        bool own = !strcmp(key, "seed") || !strcmp(key, "version") || !strcmp(key, "device");
+        if (!now || own || json_equal(now, value)) continue;
+        char *a = json_dumps(value, SHORT), *b = json_dumps(now, SHORT);
+        rc = failed("%s: its runs have %s %s, not %s; give another --out", w->out, key, a, b);
+        free(a);
+        free(b);
+        break;
+    }
+    if (rc == EXIT_OK && old && strcmp(old_from ? old_from : "", from ? from : ""))
+        rc = failed("%s: its runs start from %s; give another --out", w->out,
+                    old_from ? old_from : "nothing");
+    json_decref(old);
+    free(path);
+    return rc;
+}
+
+static int begin_report(sweep *w) {
+    json_t *grid = json_object(), *settings = recipe_json(w->base);
+    const char *from = w->options.from;
+    if (mkdir(w->out, 0777) && errno != EEXIST) {
+        json_decref(grid);
+        json_decref(settings);
+        return failed("%s: %s; give a folder that can be made", w->out, strerror(errno));
+    }
+    for (int i = 0; i < w->n_axes; i++) {
+        json_t *values = json_array();
+        for (int j = 0; j < w->axis[i].n; j++)
+            json_array_append_new(values, json_name(w->axis[i].value[j]));
+        json_object_set_new(grid, w->axis[i].key, values);
+    }
+    int rc = check_shared(w, settings, from);
+    w->report =
+        json_pack("{ss so so so si si so so}", "version", conr_version(), "data",
+                  json_name(flag_text(w->a, "data")), "from", from ? json_name(from) : json_null(),
+                  "grid", grid, "seeds", w->seeds, "first_seed", w->seed, "settings", settings,
+                  "combinations", json_array());
+    if (!w->report) return failed("sweep.json: no memory; close other programs");
+    /* the first thing there: what the runs to come will share */
+    return rc == EXIT_OK && !run_has(w->out, "sweep.json") ? save_report(w) : rc;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+/* Opens the images that these settings choose, unless they are open. */
+static int open_images(sweep *w, const conr_settings *s) {
+    static const char *const keys[] = {"split", "classes", "labels", "long_tail"};
+    char chosen[4 * SETTING_SIZE] = "", texts[2 * SETTING_SIZE];
+    conr_images_options io;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char text[SETTING_SIZE];
+        size_t at = strlen(chosen);
+        snprintf(chosen + at, sizeof chosen - at, "%s\n", setting_text(s, keys[i], text));
+    }
+    if (w->images && !strcmp(chosen, w->chosen)) return EXIT_OK;
+    conr_images_close(w->images);
+    w->images = NULL;
+    memcpy(w->chosen, chosen, sizeof chosen);
+    recipe_images(s, texts, &io);
+    return data_open(w->c, flag_text(w->a, "data"), &io, &w->images);
+}
+
+/* Whether the other runs would meet the same trouble. */
+static bool is_lasting(int code) {
+    return code == CONR_ESTOPPED || code == CONR_EFILE || code == CONR_EDEVICE ||
+           code == CONR_ENOMEM;
+}
+
+/* One run, unless it is finished; its entry in the report becomes *out.  *lasting: the sweep must
+ * end. */
+static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasting) {
+    char name[NAME_SIZE];
+    conr_settings *s = NULL;
+    conr_train_options o = w->options;
+    conr_train_result result;
+    run_name(w, combination, seed, name);
+    char *run = path_in(w->out, name);
+    json_t *scores = NULL;
+    int why = 0, rc = run_settings(w, combination, seed, &s);
+    o.out = run;
+    o.resume = run_saved(run);
+    if (o.resume)
+        o.from = NULL, o.stage = 0;
+    else if (!run_done(run))
+        run_clear(run);
+    if (rc == EXIT_OK && !run_done(run)) {
+        if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s%s\n", run, o.resume ? " goes on" : "");
+        if ((rc = open_images(w, s)) == EXIT_OK)
+            rc = run_train(w->c, flag_text(w->a, "data"), w->images, s, &o,
+                           "give the same command again to go on", &result, &why);
+    }
+    *lasting = rc != EXIT_OK && (!w->images || is_lasting(why));
+    if (rc == EXIT_OK) scores = run_last_scores(run);
+    *out = json_pack("{so si so so}", "run", json_name(run), "seed", seed, "scores",
+                     scores ? scores : json_null(), "error",
+                     rc == EXIT_OK ? json_null() : json_name(conr_error()));
+    conr_settings_free(s);
+    free(run);
+    return rc;
+}
+
+/* Mean and sample deviation of each score over the runs that have it. */
+static void add_means(json_t *combination) {
+    const json_t *runs = json_object_get(combination, "runs"), *r;
+    json_t *mean = json_object(), *deviation = json_object();
+    size_t at;
+    for (int i = 0; i < N_SCORES; i++) {
+        double sum = 0, squares = 0;
+        int n = 0;
+        json_array_foreach(runs, at, r) {
+            const json_t *x = json_object_get(json_object_get(r, "scores"), scores_of[i]);
+            if (json_is_number(x)) sum += json_number_value(x), n++;
+        }
+        json_array_foreach(runs, at, r) {
+            const json_t *x = json_object_get(json_object_get(r, "scores"), scores_of[i]);
+            if (json_is_number(x)) squares += pow(json_number_value(x) - sum / n, 2);
+        }
+        if (n == 0) continue;
+        json_object_set_new(mean, scores_of[i], json_number(sum / n));
+        json_object_set_new(deviation, scores_of[i],
+                            n > 1 ? json_number(sqrt(squares / (n - 1))) : json_null());
+    }
+    json_object_set_new(combination, "mean", mean);
+    json_object_set_new(combination, "deviation", deviation);
+}
+
+static int do_combination(sweep *w, int which) {
+    json_t *settings = json_object(), *runs = json_array();
+    for (int i = 0; i < w->n_axes; i++)
+        json_object_set_new(settings, w->axis[i].key, json_name(value_of(w, which, i)));
+    json_t *entry = json_pack("{so so}", "settings", settings, "runs", runs);
+    if (!entry) return failed("sweep.json: no memory; close other programs");
+    json_array_append_new(json_object_get(w->report, "combinations"), entry);
+    for (int i = 0; i < w->seeds; i++) {
+        json_t *r = NULL;
+        bool lasting;
+        int rc = do_run(w, which, w->seed + i, &r, &lasting);
+        if (lasting || !r) return json_decref(r), rc ? rc : EXIT_FAILED;
+        w->n_failed += rc != EXIT_OK; /* told already; the other runs may do better */
+        json_array_append_new(runs, r);
+        add_means(entry);
+        if ((rc = save_report(w))) return rc;
+    }
+    return EXIT_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static bool is_shown(const sweep *w, int score) {
+    const json_t *entry;
+    size_t at;
+    json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
+        if (json_object_get(json_object_get(entry, "mean"), scores_of[score])) return true;
+    }
+    return false;
+}
+
+static void write_cell(FILE *f, const json_t *entry, const char *score) {
+    const json_t *mean = json_object_get(json_object_get(entry, "mean"), score);
+    const json_t *deviation = json_object_get(json_object_get(entry, "deviation"), score);
+    char cell[64] = "-";
+    if (mean && json_is_number(deviation))
+        snprintf(cell, sizeof cell, "%.4f +- %.4f", json_number_value(mean),
+                 json_number_value(deviation));
+    else if (mean)
+        snprintf(cell, sizeof cell, "%.4f", json_number_value(mean));
+    fprintf(f, "| %-16s ", cell);
+}
+
+/* Markdown, aligned so that it reads well as it is. */
+static void write_table(const sweep *w, FILE *f) {
+    const json_t *entry, *run;
+    size_t at, j;
+    int columns = w->n_axes + 1;
+    for (int i = 0; i < w->n_axes; i++) fprintf(f, "| %-12s ", w->axis[i].key);
+    fprintf(f, "| runs ");
+    for (int i = 0; i < N_SCORES; i++)
+        if (is_shown(w, i)) fprintf(f, "| %-16s ", titles[i]), columns++;
+    fputs("|\n", f);
+    for (int i = 0; i < columns; i++) fputs("|---", f);
+    fputs("|\n", f);
+    json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
+        int n = 0;
+        json_array_foreach(json_object_get(entry, "runs"), j, run) {
+            n += json_is_null(json_object_get(run, "error"));
+        }
+        for (int i = 0; i < w->n_axes; i++) fprintf(f, "| %-12s ", value_of(w, (int)at, i));
+        fprintf(f, "| %4d ", n);
+        for (int i = 0; i < N_SCORES; i++)
+            if (is_shown(w, i)) write_cell(f, entry, scores_of[i]);
+        fputs("|\n", f);
+    }
+}
+
+static int finish(sweep *w) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return failed("table.md: no memory; close other programs");
+    write_table(w, f);
+    if (fclose(f)) return free(text), failed("table.md: no memory; close other programs");
+    int rc = replace_file(w->out, "table.md", text);
+    progress_end();
+    if (rc == EXIT_OK && flag_on(w->a, "json")) {
+        rc = print_json(json_incref(w->report));
+    } else if (rc == EXIT_OK) {
+        fputs(text, stdout);
+        rc = finish_output();
+    }
+    free(text);
+    if (rc == EXIT_OK && w->n_failed)
+        rc = failed("%s: %d of %d runs failed; sweep.json says why", w->out, w->n_failed,
+                    w->n_combinations * w->seeds);
+    return rc;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static int read_all(sweep *w) {
+    const arguments *a = w->a;
+    int rc;
+    if (!flag_text(a, "recipe"))
+        return usage_error("--recipe: is missing; give one of recipes/ or a run's options.yaml");
+    if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
+    if (!w->out) return usage_error("--out: is missing; give a folder for the runs");
+    w->options = conr_train_defaults();
+    w->options.from = flag_text(a, "from");
+    if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &w->options.stage))) return rc;
+    if (w->options.stage == 2 && !w->options.from)
+        return usage_error("--stage 2: needs a stage 1 to stand on; give --from RUN");
+    if (w->options.stage == 1) w->options.stage = 0;
+    if ((rc = flag_int(a, "seeds", 1, 1000, &w->seeds))) return rc;
+    if (conr_settings_new(&w->base) < 0) return library_error();
+    if ((rc = recipe_fill(a, w->base))) return rc;
+    w->seed = (int)setting_number(w->base, "seed");
+    if ((rc = read_grid(w))) return rc;
+    return check_grid(w);
+}
+
+static int run(const arguments *a) {
+    static axis axes[MOST_KEYS];
+    sweep w = {.a = a, .out = flag_text(a, "out"), .axis = axes};
+    int threads, rc;
+    if ((rc = flag_int(a, "threads", 0, 1024, &threads)) || (rc = read_all(&w))) goto done;
+    if (conr_open(flag_text(a, "device"), threads, &w.c) < 0) {
+        rc = library_error();
+        goto done;
+    }
+    progress_start(w.c, a);
+    if ((rc = begin_report(&w))) goto done;
+    for (int i = 0; i < w.n_combinations; i++)
+        if ((rc = do_combination(&w, i))) goto done;
+    rc = finish(&w);
+done:
+    json_decref(w.report);
+    conr_images_close(w.images);
+    conr_settings_free(w.base);
+    conr_close(w.c);
+    return rc;
+}
+
+const verb verb_sweep = {
+    .name = "sweep",
+    .operands = "--recipe FILE --data SRC --grid KEY=A,B [--seeds N] --out DIR",
+    .summary = "many runs of a recipe: a grid of settings, several seeds, one table",
+    .text =
+        "Each run is a folder DIR/KEY=A,seed=1.  Runs that are finished are not repeated, begun\n"
+        "ones go on: give the same command again after an interruption.  Writes DIR/sweep.json\n"
+        "(everything) and DIR/table.md (mean and deviation over the seeds).\n"
+        "\nExample: conr sweep --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
+        "             --from runs/cifar10@800 --stage 2 --grid fr0=0.7,0.8,0.9,1 --seeds 3 \\\n"
+        "             --out runs/fr0\n",
+    .flags = flags,
+    .run = run,
+};

@@ -1,0 +1,147 @@
+/* train.c: conr train: one run of a recipe. */
+#include "cli.h"
+
+#include "conr.h"
+#include "data.h"
+#include "progress.h"
+#include "recipe.h"
+#include "run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const flag flags[] = {
+    RECIPE_FLAGS,
+    {"data", "SRC", NULL, "the images"},
+    {"out", "RUN", NULL, "the run's folder"},
+    {"resume", NULL, NULL, "go on with the run in --out, with its own settings"},
+    {"from", "RUN[@EPOCH]", NULL, "start from a checkpoint of another run"},
+    {"stage", "2", NULL, "with --from: begin stage 2 at once"},
+    {"init", "F.safetensors", NULL, "first weights of the encoder, as torchvision names them"},
+    {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
+    {"budget", "TIME", NULL, "choose the epochs so that it takes about this long: 10m, 2h"},
+    DATA_FLAGS,
+    {"check", NULL, NULL, "print the settings as they would be, train nothing"},
+    {"settings", NULL, NULL, "print all that can be set"},
+    {0},
+};
+
+/* What a run goes on with is in its folder; a flag that says otherwise would be a lie. */
+static int check_resume(const arguments *a) {
+    static const char *const others[] = {"recipe", "set",      "from",    "stage",
+                                         "init",   "clusters", "budget",  "seed",
+                                         "split",  "labels",   "classes", "long-tail"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (flag_on(a, others[i]))
+            return usage_error("--%s: does not go with --resume, which keeps the run's settings; "
+                               "leave it out",
+                               others[i]);
+    return EXIT_OK;
+}
+
+static int read_options(const arguments *a, conr_train_options *o) {
+    int rc;
+    *o = conr_train_defaults();
+    o->out = flag_text(a, "out");
+    o->resume = flag_on(a, "resume");
+    o->from = flag_text(a, "from");
+    o->init = flag_text(a, "init");
+    if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &o->stage))) return rc;
+    if (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &o->budget))) return rc;
+    if (o->stage == 2 && !o->from)
+        return usage_error("--stage 2: needs a stage 1 to stand on; give --from RUN");
+    if (o->stage == 1) o->stage = 0; /* where every run begins */
+    return EXIT_OK;
+}
+
+/* The settings: of the run that goes on, or of the recipe. */
+static int read_settings(const arguments *a, const char *run, conr_settings *s) {
+    if (!flag_on(a, "resume")) return recipe_fill(a, s);
+    char *path = path_in(run, "options.yaml");
+    int rc = conr_settings_read(s, path) < 0 ? library_error() : EXIT_OK;
+    free(path);
+    return rc;
+}
+
+static int train(const arguments *a, const conr_settings *s, const conr_train_options *o) {
+    conr_train_result result;
+    conr_images_options io;
+    char texts[2 * SETTING_SIZE];
+    const char *src = flag_text(a, "data");
+    int threads, rc;
+    conr *c = NULL;
+    conr_images *m = NULL;
+    if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+    if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
+    progress_start(c, a);
+    recipe_images(s, texts, &io);
+    if ((rc = data_open(c, src, &io, &m)) || (rc = run_train(c, src, m, s, o, NULL, &result, NULL)))
+        goto done;
+    if (flag_on(a, "json")) {
+        rc = print_json(run_json(o->out, m, &result));
+    } else {
+        run_print(o->out, m, &result);
+        rc = finish_output();
+    }
+done:
+    conr_images_close(m);
+    conr_close(c);
+    return rc;
+}
+
+/* What is missing or too much, before anything is opened. */
+static int check_flags(const arguments *a) {
+    const char *out = flag_text(a, "out");
+    bool resume = flag_on(a, "resume");
+    if (!resume && !flag_text(a, "recipe"))
+        return usage_error("--recipe: is missing; give one of recipes/, or use conr cluster");
+    if (flag_on(a, "check")) return EXIT_OK;
+    if (!out) return usage_error("--out: is missing; give the run's folder");
+    if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
+    if (!resume) return run_refuse_begun(out);
+    if (!run_begun(out)) return failed("%s: no run to go on with; is the path spelled right?", out);
+    return check_resume(a);
+}
+
+static int run(const arguments *a) {
+    conr_train_options o;
+    conr_settings *s;
+    int rc;
+    if (flag_on(a, "settings")) return recipe_print_list(flag_on(a, "json"));
+    if ((rc = check_flags(a)) || (rc = read_options(a, &o))) return rc;
+    if (o.resume && run_done(o.out)) return run_print_finished(o.out, flag_on(a, "json"));
+    if (conr_settings_new(&s) < 0) return library_error();
+    rc = read_settings(a, o.out, s);
+    if (rc == EXIT_OK && flag_on(a, "check")) {
+        if (flag_on(a, "json")) {
+            rc = print_json(recipe_json(s));
+        } else {
+            recipe_print(s);
+            rc = finish_output();
+        }
+    } else if (rc == EXIT_OK) {
+        rc = train(a, s, &o);
+    }
+    conr_settings_free(s);
+    return rc;
+}
+
+const verb verb_train = {
+    .name = "train",
+    .operands = "--recipe FILE --data SRC --out RUN [--set KEY=VALUE ...]",
+    .summary = "train by a recipe, cluster, and write a run's folder",
+    .text =
+        "Stage 1 learns without labels (BYOL, SimSiam or MoCo v2), stage 2 pulls images towards\n"
+        "their contextually affinitive neighbors (CoNR), k-means clusters the features.  With\n"
+        "labels, NMI, ACC and ARI are logged; they never take part in the training.\n"
+        "Every setting can be changed by --set; conr train --settings lists them.\n"
+        "Ctrl-C saves; --resume goes on, after a crash too, and gives the same bits as a run\n"
+        "that was never stopped.\n"
+        "\nExample: conr train --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
+        "             --out runs/cifar10 --set seed=2\n"
+        "         conr train --resume --data cifar-10-batches-bin --out runs/cifar10\n"
+        "         conr train --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
+        "             --from runs/cifar10@800 --stage 2 --set fr0=0.9 --out runs/fr90\n",
+    .flags = flags,
+    .run = run,
+};
