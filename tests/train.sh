@@ -1,0 +1,173 @@
+#!/bin/bash
+# Training as a user meets it: a run's folder, resuming after kill -9 and Ctrl-C with the same bits,
+# threads, --from, embed, assign, sweep, cluster, a full disk, JSON.  A few hundred images of the
+# sample and a tiny network: seconds.
+set -u
+conr=$1
+here=$(dirname "$0")
+sample=$here/../samples/fashion-mnist
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+one=(--threads 1) # so little work is fastest so, above all beside other tests
+complain() { echo "$*"; failures=$((failures + 1)); }
+# ok ARGS...: succeeds, quietly
+ok() { "$conr" "$@" --quiet "${one[@]}" >"$work/out" 2>"$work/err" </dev/null || { complain "conr $*: exit $?"; cat "$work/err"; }; }
+# refused CODE TEXT ARGS...: exits with CODE and one line of error that has TEXT
+refused() {
+    local code=$1 text=$2 got
+    shift 2
+    "$conr" "$@" --quiet "${one[@]}" >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    [ "$got" = "$code" ] || complain "conr $*: exit $got, not $code: $(cat "$work/err")"
+    [ "$(wc -l <"$work/err")" = 1 ] && grep -qE '^conr: .+; .+' "$work/err" && grep -qF -- "$text" "$work/err" ||
+        complain "conr $*: not one line with '$text': $(cat "$work/err")"
+}
+# has TEXT: the last ok printed it
+has() { grep -qF -- "$1" "$work/out" || complain "lacks '$1': $(cat "$work/out")"; }
+# same A B: two runs ended in the same bits
+same() {
+    for file in model.safetensors labels.csv embeddings.npy centroids.npy; do
+        cmp -s "$work/$1/$file" "$work/$2/$file" || complain "$1 and $2 differ in $file"
+    done
+}
+
+# the first images of the sample as an IDX folder of their own
+n=384
+data=$work/data
+mkdir "$data"
+number() { printf "\\x$(printf %02x $(($1 >> 8)))\\x$(printf %02x $(($1 & 255)))"; }
+{ printf '\x00\x00\x08\x03\x00\x00'; number $n; printf '\x00\x00\x00\x1c\x00\x00\x00\x1c'
+  gzip -dc "$sample"/t10k-images-idx3-ubyte.gz | tail -c +17 | head -c $((784 * n)); } >"$data/t10k-images-idx3-ubyte"
+{ printf '\x00\x00\x08\x01\x00\x00'; number $n
+  gzip -dc "$sample"/t10k-labels-idx1-ubyte.gz | tail -c +9 | head -c $n; } >"$data/t10k-labels-idx1-ubyte"
+cat >"$work/tiny.yaml" <<'Y'
+encoder: small
+width: 4
+size: 16
+hidden: 32
+predictor_hidden: 32
+features: 16
+batch: 32
+lr: 0.1
+predictor_lr: 1
+epochs: 6
+stage1_epochs: 3
+warmup_epochs: 1
+relax_epochs: 2
+restarts: 2
+eval_every: 2
+checkpoint_every: 1
+log_every: 4
+Y
+recipe=(--recipe "$work/tiny.yaml" --data "$data")
+
+# ---- one run, and what it leaves
+started=$(date +%s%N)
+ok train "${recipe[@]}" --out "$work/whole"
+took=$((($(date +%s%N) - started) / 1000000))
+has "NMI 0."
+for file in options.yaml log.jsonl checkpoint.safetensors model.safetensors embeddings.npy centroids.npy labels.csv DONE; do
+    [ -s "$work/whole/$file" ] || complain "a run lacks $file"
+done
+[ "$(wc -l <"$work/whole/labels.csv")" = $((n + 1)) ] || complain "labels.csv has not $n images"
+head -1 "$work/whole/labels.csv" | grep -q '^path,cluster,distance,boundary,label' || complain "labels.csv: $(head -1 "$work/whole/labels.csv")"
+refused 1 "finished run" train "${recipe[@]}" --out "$work/whole"
+ok train --resume --data "$data" --out "$work/whole"
+has "finished already"
+ok info "$work/whole"
+has "a run, finished"
+has "width: 4"
+ok eval --truth "$work/whole/labels.csv" --truth-column label --pred "$work/whole/labels.csv" --pred-column cluster
+# options.yaml is a recipe that repeats the run; threads change nothing
+one=(--threads 2)
+OMP_WAIT_POLICY=passive ok train --recipe "$work/whole/options.yaml" --data "$data" --out "$work/again" --json
+one=(--threads 1)
+grep -q '^{' "$work/out" && grep -q '"nmi"' "$work/out" && [ "$(tail -1 "$work/out")" = "}" ] || complain "train --json: $(cat "$work/out")"
+same whole again
+
+# ---- interruptions: three times kill -9 at random moments, then Ctrl-C, then to the end
+begin=(train "${recipe[@]}" --out "$work/killed")
+goon=(train --resume --data "$data" --out "$work/killed")
+next=("${begin[@]}")
+for i in 1 2 3; do
+    "$conr" "${next[@]}" --quiet "${one[@]}" >/dev/null 2>"$work/err" &
+    pid=$!
+    wait_ms=$((took * (10 + RANDOM % 60) / 100))
+    sleep "$(printf %d.%03d $((wait_ms / 1000)) $((wait_ms % 1000)))"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ -e "$work/killed/options.yaml" ] && next=("${goon[@]}")
+done
+ok "${next[@]}"
+same whole killed
+
+# stopped NAME SIGNAL: begins a run, stops it in the middle: 130, and one line that says how to go on
+stopped() {
+    "$conr" train "${recipe[@]}" --set epochs=400 --set stage1_epochs=3 --out "$work/$1" --quiet "${one[@]}" >/dev/null 2>"$work/err" &
+    local pid=$! i
+    for ((i = 0; i < 600; i++)); do [ "$(wc -l 2>/dev/null <"$work/$1/log.jsonl" || echo 0)" -gt 14 ] && break; sleep 0.05; done
+    kill -"$2" $pid
+    wait $pid
+    local got=$?
+    [ $got = 130 ] || complain "after SIG$2: exit $got, not 130: $(cat "$work/err")"
+    [ "$(wc -l <"$work/err")" = 1 ] && grep -q -- "conr train --resume --data $data --out $work/$1" "$work/err" || complain "after SIG$2: $(cat "$work/err")"
+    [ -e "$work/$1/DONE" ] && complain "a stopped run is DONE"
+}
+stopped int INT
+stopped term TERM
+refused 1 "--resume" train "${recipe[@]}" --out "$work/int"
+refused 2 "--set" train --resume --data "$data" --out "$work/int" --set lr=1
+refused 1 "no run to go on with" train --resume --data "$data" --out "$work/nowhere"
+ok info "$work/int" --json
+has '"finished": false'
+
+# ---- stage 2 from a checkpoint: the same as having gone on
+ok train "${recipe[@]}" --from "$work/whole@3" --stage 2 --out "$work/second"
+same whole second
+refused 1 "@77" train "${recipe[@]}" --from "$work/whole@77" --stage 2 --out "$work/x"
+
+# ---- a trained model
+ok embed "$work/whole" "$data" --out "$work/f.npy"
+cmp -s "$work/f.npy" "$work/whole/embeddings.npy" || complain "embed differs from the run's embeddings"
+ok assign "$work/whole" "$data" --out "$work/a.csv"
+cmp -s "$work/a.csv" "$work/whole/labels.csv" || complain "assign differs from the run's labels.csv"
+ok assign "$work/whole" "$data" --out "$work/a.csv" --json
+has '"nmi"'
+refused 1 "$work/data" embed "$data" "$data" --out "$work/x.npy"
+
+# ---- many runs; a finished sweep repeats nothing
+sweep=(sweep "${recipe[@]}" --set epochs=2 --set stage1_epochs=1 --grid fr0=0.8,1 --seeds 2 --out "$work/sweep")
+ok "${sweep[@]}"
+[ "$(grep -c '+-' "$work/sweep/table.md")" = 2 ] || complain "table.md: $(cat "$work/sweep/table.md")"
+before=$(stat -c %Y.%y "$work"/sweep/*/DONE)
+ok "${sweep[@]}" --json
+has '"deviation"'
+[ "$before" = "$(stat -c %Y.%y "$work"/sweep/*/DONE)" ] || complain "a finished sweep trained again"
+refused 1 "another --out" "${sweep[@]}" --set lr=0.2
+refused 2 "--seeds" sweep "${recipe[@]}" --grid seed=1,2 --out "$work/x"
+
+# ---- the main job, with K unknown and settings of its own
+ok cluster "$data" --clusters auto:2-12 --out "$work/auto" --set width=4 --set size=16 --set epochs=4 --set hidden=32 --set restarts=2
+has "clusters"
+[ -s "$work/auto/DONE" ] || complain "cluster left no DONE"
+grep -q '^clusters: 0' "$work/auto/options.yaml" && complain "cluster did not write the K it found"
+refused 1 "more than the $n images" cluster "$data" --clusters 1000 --out "$work/x"
+refused 2 "--clusters" cluster "$data" --clusters many --out "$work/x"
+refused 2 "not a time" cluster "$data" --clusters 3 --budget soon --out "$work/x"
+refused 1 "no such setting" train "${recipe[@]}" --set colour=1 --out "$work/x"
+refused 2 "--recipe: is missing" train --data "$data" --out "$work/x"
+
+# ---- a full disk: one line, no half-written file, and resumable
+(
+    trap '' XFSZ
+    ulimit -f 8
+    refused 1 ";" train "${recipe[@]}" --out "$work/full"
+    exit $failures
+) || failures=$((failures + 1))
+[ -e "$work/full/DONE" ] && complain "a run on a full disk is DONE"
+[ -e "$work/full/options.yaml" ] && { ok train --resume --data "$data" --out "$work/full"; same whole full; }
+
+[ -e "$work/x/options.yaml" ] && complain "a refused run left files"
+[ "$failures" = 0 ] && echo "training behaves"
+exit "$failures"
