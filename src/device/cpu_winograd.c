@@ -6,12 +6,11 @@
  * 144.  The data gradient is the same with the filter turned by 180 degrees.  The filter gradient
  * sums over tiles: (A dy A') x (B'dB) at each place, and G'(.)G brings 6x6 back to 3x3.
  *
- * Tiles are taken in chunks that fit the caches: the threads transform a chunk's tiles, then share
- * out the 36 products, then transform back by channels.  Where there are few tiles (a small batch
- * of small maps) the filters are the larger side by far: then a thread takes a panel of outputs
- * through all steps, and transformed filters never leave its cache.  No sum is shared between
- * threads. Error: a few times that of a direct sum (see the case list), from the transforms'
- * constants 1/24 .. 8. */
+ * A thread takes a block of tiles, small enough for its own caches, through all steps.  Where there
+ * are few tiles (a small batch of small maps) the filters are the larger side by far: then a thread
+ * takes a panel of outputs through all steps, and transformed filters never leave its cache.  No
+ * sum is shared between threads.  Error: a few times that of a direct sum (see the case list), from
+ * the transforms' constants 1/24 .. 8. */
 #include "device/cpu_conv.h"
 
 #include "base/memory.h"
@@ -22,14 +21,23 @@
 
 enum {
     PLACES = 36,
-    SIDE_BY_SIDE = 4, /* tiles transformed together in the filter gradient */
-    FEW = 128,        /* tiles in all, up to which filters are the larger side */
+    RUN = GEMM_MR,       /* tiles of a row of tiles that are transformed together, at most */
+    STRIP = 4 * RUN + 2, /* columns of pixels under them */
+    FEW = 128,           /* tiles in all, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
-    FILTER_CHUNK_FLOATS = 1 << 21, /* more there, since each chunk adds to the whole gradient */
-    CHUNK_FLOATS = 1 << 19 /* of transformed input and output at a time: two second caches' worth */
+    BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
+    BLOCK_PANELS = 4,       /* at most, so that there are blocks for all threads */
+    /* The filter gradient of few channels is summed in PARTS parts, each by one thread in rounds of
+     * PART_TILES tiles; of many channels by all threads in rounds of CHUNK_FLOATS. */
+    PARTS = 16,
+    PART_TILES = 128,
+    PART_FLOATS = 5 << 18, /* of all parts' sums */
+    CHUNK_FLOATS = 1 << 21
 };
 
-#define ALL _Pragma("GCC unroll 36")
+#define ALL    _Pragma("GCC unroll 36")
+#define LOOP   _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
+#define INLINE static inline __attribute__((always_inline))
 
 /* Floats from one place to the next.  A cache line more than needed: the numbers of a tile at the
  * 36 places are touched together, and at a distance of a power of two they would all want the same
@@ -46,18 +54,19 @@ bool winograd_fits(const conv_shape *s) {
 /* ---- the four transforms, in one dimension --------------------------------------------------- */
 
 /* B': six inputs to six places */
-static inline void input_line(const quad d[6], quad o[6]) {
-    quad a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1], c = d[4] - d[2], e = 2.f * (d[3] - d[1]);
-    o[0] = 4.f * d[0] - 5.f * d[2] + d[4];
+INLINE void input_line(const quad d[6], quad o[6]) {
+    quad a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1], c = d[4] - d[2], e = d[3] - d[1];
+    o[0] = c + 4.f * (d[0] - d[2]);
+    o[5] = (d[5] - d[3]) - 4.f * e;
+    e += e;
     o[1] = a + b;
     o[2] = a - b;
     o[3] = c + e;
     o[4] = c - e;
-    o[5] = 4.f * d[1] - 5.f * d[3] + d[5];
 }
 
 /* A': six places to four outputs */
-static inline void output_line(const quad m[6], quad o[4]) {
+INLINE void output_line(const quad m[6], quad o[4]) {
     quad s = m[1] + m[2], d = m[1] - m[2], s2 = m[3] + m[4], d2 = m[3] - m[4];
     o[0] = m[0] + s + s2;
     o[1] = d + 2.f * d2;
@@ -66,7 +75,7 @@ static inline void output_line(const quad m[6], quad o[4]) {
 }
 
 /* A: four outputs' gradients to six places */
-static inline void gradient_line(const quad d[4], quad o[6]) {
+INLINE void gradient_line(const quad d[4], quad o[6]) {
     quad s = d[0] + d[2], q = d[1] + d[3], u = d[0] + 4.f * d[2], w = 2.f * d[1] + 8.f * d[3];
     o[0] = d[0];
     o[1] = s + q;
@@ -77,7 +86,7 @@ static inline void gradient_line(const quad d[4], quad o[6]) {
 }
 
 /* G: three weights to six places */
-static inline void filter_line(const quad g[3], quad o[6]) {
+INLINE void filter_line(const quad g[3], quad o[6]) {
     quad e = (g[0] + g[2]) * (-1.f / 6), f = g[1] * (1.f / 6);
     quad u = g[0] * (1.f / 24) + g[2] * (1.f / 6), w = g[1] * (1.f / 12);
     o[0] = g[0] * .25f;
@@ -89,7 +98,7 @@ static inline void filter_line(const quad g[3], quad o[6]) {
 }
 
 /* G': six places to three weights' gradients */
-static inline void filter_back_line(const quad c[6], quad o[3]) {
+INLINE void filter_back_line(const quad c[6], quad o[3]) {
     quad s = (c[1] + c[2]) * (1.f / 6), d = (c[2] - c[1]) * (1.f / 6), u = c[3] + c[4],
          w = c[3] - c[4];
     o[0] = .25f * c[0] - s + u * (1.f / 24);
@@ -122,67 +131,81 @@ static tile tile_at(const tiling *t, int i) {
 
 static const float zeros[MOST_CHANNELS]; /* a pixel outside the map */
 
-/* Where a tile's side x side pixels stand, from `margin` pixels before its first output on. */
-typedef struct pixels {
-    const float *at[36];
-} pixels;
+/* Tiles side by side, transformed in two steps: first down the columns of the pixels under them,
+ * which they partly share, into a strip of columns; then across, tile by tile. */
+typedef struct column {
+    quad at[6];
+} column;
 
-static void find_pixels(const tiling *g, const tile *t, const float *map, int channels, int margin,
-                        int side, pixels *out) {
-    const float *image = map + t->image * channels;
-    for (int y = 0; y < side; y++) {
-        int sy = t->y - margin + y;
-        bool row = sy >= 0 && sy < g->h;
-        for (int x = 0; x < side; x++) {
-            int sx = t->x - margin + x;
-            bool inside = row && sx >= 0 && sx < g->w;
-            out->at[y * side + x] = inside ? image + ((ptrdiff_t)sy * g->w + sx) * channels : zeros;
-        }
+typedef struct tile_run {
+    int tiles;
+    int first, columns;  /* of the strip: those inside the map; the others are zero */
+    const float *row[6]; /* their first pixel, in each row of pixels */
+    ptrdiff_t step[6];   /* from pixel to pixel; 0: a row outside the map */
+} tile_run;
+
+/* The run from tile i on, up to tile `last` at most.  A tile looks at side x side pixels, from
+ * `margin` before its first output on. */
+static tile_run run_from(const tiling *g, const float *map, int channels, int i, int last,
+                         int margin, int side, column strip[STRIP]) {
+    tile t = tile_at(g, i);
+    tile_run r = {.tiles = least(least(RUN, last - i), g->across - t.x / 4)};
+    int total = 4 * (r.tiles - 1) + side, x = t.x - margin, y = t.y - margin;
+    r.first = x < 0 ? -x : 0;
+    r.columns = least(total, g->w - x) - r.first;
+    memset(strip, 0, (size_t)r.first * sizeof *strip);
+    int end = r.first + r.columns;
+    memset(strip + end, 0, (size_t)(total - end) * sizeof *strip);
+    for (int k = 0; k < side; k++) {
+        bool inside = y + k >= 0 && y + k < g->h;
+        size_t pixel = t.image + (size_t)(inside ? y + k : 0) * g->w + (x + r.first);
+        r.row[k] = inside ? map + pixel * channels : zeros;
+        r.step[k] = inside ? channels : 0;
+    }
+    return r;
+}
+
+/* B'd of channels c..c+3 */
+static void input_columns(const tile_run *r, int c, column *strip) {
+    const float *row[6];
+    ptrdiff_t step[6];
+    ALL for (int k = 0; k < 6; k++) row[k] = r->row[k] + c, step[k] = r->step[k];
+    LOOP for (int x = r->first; x < r->first + r->columns; x++) {
+        quad d[6];
+        ALL for (int k = 0; k < 6; k++) d[k] = quad_at(row[k]), row[k] += step[k];
+        input_line(d, strip[x].at);
     }
 }
 
-/* B'dB of one tile, channels c..c+3: 36 quads, each `next` floats from the one before. */
-static inline void transform_input(const pixels *p, int c, float *to, size_t next) {
-    quad m[6][6];
-    ALL for (int x = 0; x < 6; x++) {
-        quad column[6], o[6];
-        ALL for (int y = 0; y < 6; y++) column[y] = quad_at(p->at[y * 6 + x] + c);
-        input_line(column, o);
-        ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
-    }
-    ALL for (int y = 0; y < 6; y++) {
-        quad o[6];
-        input_line(m[y], o);
-        ALL for (int x = 0; x < 6; x++) quad_put(to + (y * 6 + x) * next, o[x]);
+/* (B'd)B of the tile over these columns: 36 quads, each `next` floats from the one before. */
+static inline void input_tile(const column *strip, float *to, size_t next) {
+    LOOP for (int y = 0; y < 6; y++) {
+        quad d[6], o[6];
+        ALL for (int x = 0; x < 6; x++) d[x] = strip[x].at[y];
+        input_line(d, o);
+        ALL for (int x = 0; x < 6; x++, to += next) quad_put(to, o[x]);
     }
 }
 
-/* A dy A' likewise, from 4x4. */
-static inline void transform_gradient(const pixels *p, int c, quad out[36]) {
-    quad m[6][4];
-    ALL for (int x = 0; x < 4; x++) {
-        quad column[4], o[6];
-        ALL for (int y = 0; y < 4; y++) column[y] = quad_at(p->at[y * 4 + x] + c);
-        gradient_line(column, o);
-        ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
-    }
-    ALL for (int y = 0; y < 6; y++) {
-        quad o[6];
-        gradient_line(m[y], o);
-        ALL for (int x = 0; x < 6; x++) out[y * 6 + x] = o[x];
+/* A dy and (A dy)A' likewise, from 4x4. */
+static void gradient_columns(const tile_run *r, int c, column *strip) {
+    const float *row[4];
+    ptrdiff_t step[4];
+    ALL for (int k = 0; k < 4; k++) row[k] = r->row[k] + c, step[k] = r->step[k];
+    LOOP for (int x = r->first; x < r->first + r->columns; x++) {
+        quad d[4];
+        ALL for (int k = 0; k < 4; k++) d[k] = quad_at(row[k]), row[k] += step[k];
+        gradient_line(d, strip[x].at);
     }
 }
 
-/* A'mA of one tile, four channels, from 36 quads, `next` floats from one to the next. */
-static inline void transform_output(const float *from, size_t next, quad out[4][4]) {
-    quad m[4][6];
-    ALL for (int x = 0; x < 6; x++) {
-        quad column[6], o[4];
-        ALL for (int y = 0; y < 6; y++) column[y] = quad_at(from + (y * 6 + x) * next);
-        output_line(column, o);
-        ALL for (int y = 0; y < 4; y++) m[y][x] = o[y];
+static inline void gradient_tile(const column *strip, float *to, size_t next) {
+    LOOP for (int y = 0; y < 6; y++) {
+        quad d[4], o[6];
+        ALL for (int x = 0; x < 4; x++) d[x] = strip[x].at[y];
+        gradient_line(d, o);
+        ALL for (int x = 0; x < 6; x++, to += next) quad_put(to, o[x]);
     }
-    ALL for (int y = 0; y < 4; y++) output_line(m[y], out[y]);
 }
 
 /* ---- filters --------------------------------------------------------------------------------- */
@@ -247,14 +270,13 @@ static void transform_filters(const filters *f, int threads, float *u) {
 
 /* ---- forward and data gradient --------------------------------------------------------------- */
 
-/* Tiles of a chunk: whole panels, and a chunk's numbers stay in the caches. */
-static int chunk_tiles(int floats, int c_in, int c_out, int mr) {
-    int tiles = floats / (PLACES * (c_in + c_out));
-    int panels = tiles / mr > 4 ? tiles / mr : 4;
-    return panels * mr;
+/* Tiles of a block: whole panels, so many that a block's numbers stay in the caches. */
+static int block_tiles(int c_in, int c_out, int mr) {
+    int panels = BLOCK_FLOATS / (PLACES * (c_in + c_out)) / mr;
+    return mr * (panels < 1 ? 1 : least(panels, BLOCK_PANELS));
 }
 
-/* Everything a chunk passes through. */
+/* Everything a block passes through. */
 typedef struct stage {
     const gemm_kernel *g;
     tiling tiles;
@@ -263,25 +285,31 @@ typedef struct stage {
     float *out;            /* [n,h,w,c_out] */
     bool add;
     float *u;    /* filters, as above; few tiles: one panel of them for each thread */
-    float *v;    /* [36][panels of mr tiles][c_in in quads][mr] */
-    float *m;    /* [36][room][columns]; few tiles: so much for each thread */
+    float *v;    /* [36][panels of mr tiles][c_in in quads][mr], for each thread; few tiles: once */
+    float *m;    /* [36][room][columns], for each thread */
     int columns; /* c_out, a multiple of nr; few tiles: nr */
 } stage;
 
-/* A panel of tiles: the same channels of all of them before the next, so that cache lines are
- * written whole. */
+/* Tiles first + panel .. of the block [first,last), transformed, as a panel; zeros behind the last
+ * tile. */
 static void input_panel(const stage *s, int first, int last, int panel) {
-    int mr = s->g->mr;
+    int mr = s->g->mr, from = first + panel, end = least(from + mr, last);
     size_t place = apart(s->room, s->c_in);
-    pixels p[GEMM_MR];
-    for (int r = 0; r < mr; r++) {
-        tile t = tile_at(&s->tiles, least(first + panel + r, last - 1));
-        find_pixels(&s->tiles, &t, s->in, s->c_in, 1, 6, &p[r]);
-        for (int k = 0; first + panel + r >= last && k < PLACES; k++) p[r].at[k] = zeros;
+    float *to = s->v + (size_t)panel * s->c_in;
+    column strip[STRIP];
+    for (int i = from; i < end;) {
+        tile_run r = run_from(&s->tiles, s->in, s->c_in, i, end, 1, 6, strip);
+        for (int c = 0; c < s->c_in; c += 4) {
+            input_columns(&r, c, strip);
+            for (int t = 0; t < r.tiles; t++)
+                input_tile(strip + 4 * t, to + c * mr + 4 * (i - from + t), place);
+        }
+        i += r.tiles;
     }
-    for (int c = 0; c < s->c_in; c += 4)
-        for (int r = 0; r < mr; r++)
-            transform_input(&p[r], c, s->v + ((size_t)panel * s->c_in + c * mr + 4 * r), place);
+    for (int i = end; i < from + mr; i++)
+        for (int k = 0; k < PLACES; k++)
+            for (int c = 0; c < s->c_in; c += 4)
+                quad_put(to + k * place + c * mr + 4 * (i - from), (quad){0});
 }
 
 /* Products at place k; u, m: of all columns, or of one panel. */
@@ -296,66 +324,85 @@ static void multiply_place(const stage *s, int k, int tiles, const float *u, flo
                          m + (size_t)r * s->columns + o, s->columns, false);
 }
 
-/* Writes (adds) one output of a tile, and counts it in the sums about `about`. */
-static inline void put_output(quad value, float *to, bool add, quad about, quad *sum,
-                              quad *squares) {
-    if (add) value += quad_at(to);
-    quad_put(to, value);
-    value -= about;
-    *sum += value;
-    *squares += value * value;
+/* A'mA of one tile, four channels, from 36 quads, `next` floats from one to the next: its first
+ * rows x columns go to (are added to) pixels `row` and `pixel` floats apart.  Where sums are
+ * wanted, they are counted about `about`. */
+INLINE void output_tile(const float *from, size_t next, int rows, int columns, float *to,
+                        size_t row, size_t pixel, bool add, bool sums, quad about, quad *sum,
+                        quad *squares) {
+    quad m[6][4];
+    LOOP for (int x = 0; x < 6; x++, from += next) {
+        quad d[6];
+        ALL for (int y = 0; y < 6; y++) d[y] = quad_at(from + y * 6 * next);
+        output_line(d, m[x]);
+    }
+    LOOP for (int y = 0; y < rows; y++, to += row) {
+        quad d[6], o[4];
+        ALL for (int x = 0; x < 6; x++) d[x] = m[x][y];
+        output_line(d, o);
+        ALL for (int x = 0; x < 4; x++) {
+            if (x >= columns) break;
+            if (add) o[x] += quad_at(to + x * pixel);
+            quad_put(to + x * pixel, o[x]);
+            if (!sums) continue;
+            o[x] -= about;
+            *sum += o[x];
+            *squares += o[x] * o[x];
+        }
+    }
 }
 
 /* Outputs of tiles [first,last), channels [c0,c1), from m, whose first row is tile `first` and
  * whose first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
-static void output_channels(const stage *s, const float *m, int base, int first, int last, int c0,
-                            int c1, const float *shift, float *sums) {
-    size_t place = apart(s->room, s->columns), step = (size_t)s->c_out;
-    size_t row_step = step * s->tiles.w;
-    for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
-    for (int i = first; i < last; i++) {
+INLINE void output_some(const stage *s, const float *m, int base, int first, int last, int c0,
+                        int c1, const float *shift, float *sums, bool has_sums, bool add) {
+    size_t place = apart(s->room, s->columns), pixel = (size_t)s->c_out, row = pixel * s->tiles.w;
+    for (int i = first; i < last; i++, m += s->columns) {
         tile t = tile_at(&s->tiles, i);
         int rows = least(4, s->tiles.h - t.y), columns = least(4, s->tiles.w - t.x);
-        bool whole = rows == 4 && columns == 4;
-        float *to = s->out + (t.image + (size_t)t.y * s->tiles.w + t.x) * step;
+        float *to = s->out + (t.image + (size_t)t.y * s->tiles.w + t.x) * pixel;
         for (int c = c0; c < c1; c += 4) {
-            quad o[4][4], about = {0}, sum = {0}, squares = {0};
-            transform_output(m + (size_t)(i - first) * s->columns + c - base, place, o);
-            if (sums) about = quad_at(shift + c);
-            if (whole) {
-                ALL for (int k = 0; k < 16; k++)
-                    put_output(o[k / 4][k % 4], to + c + k / 4 * row_step + k % 4 * step, s->add,
-                               about, &sum, &squares);
-            } else {
-                for (int y = 0; y < rows; y++)
-                    for (int x = 0; x < columns; x++)
-                        put_output(o[y][x], to + c + y * row_step + x * step, s->add, about, &sum,
-                                   &squares);
-            }
-            if (!sums) continue;
+            quad about = {0}, sum = {0}, squares = {0};
+            if (has_sums) about = quad_at(shift + c);
+            output_tile(m + c - base, place, rows, columns, to + c, row, pixel, add, has_sums,
+                        about, &sum, &squares);
+            if (!has_sums) continue;
             quad_put(sums + c, quad_at(sums + c) + sum);
             quad_put(sums + s->c_out + c, quad_at(sums + s->c_out + c) + squares);
         }
     }
 }
 
+static void output_channels(const stage *s, const float *m, int base, int first, int last, int c0,
+                            int c1, const float *shift, float *sums) {
+    if (sums) {
+        for (int c = c0; c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
+        output_some(s, m, base, first, last, c0, c1, shift, sums, true, false);
+    } else if (s->add) {
+        output_some(s, m, base, first, last, c0, c1, NULL, NULL, false, true);
+    } else {
+        output_some(s, m, base, first, last, c0, c1, NULL, NULL, false, false);
+    }
+}
+
 /* partial: [blocks][2][c_out] where sums are wanted, else NULL. */
-static void run_stage(const stage *s, const conv_blocks *chunks, int threads, const float *shift,
-                      float *partial) {
+static void run_blocks(const stage *all, const conv_blocks *blocks, int threads, const float *shift,
+                       float *partial) {
 #pragma omp parallel num_threads(threads)
-    for (int b = 0; b < chunks->blocks; b++) {
-        int first, last, mr = s->g->mr;
-        conv_block_range(chunks, b, &first, &last);
-        int tiles = round_up(last - first, mr);
-#pragma omp for schedule(static)
-        for (int panel = 0; panel < tiles; panel += mr) input_panel(s, first, last, panel);
-#pragma omp for schedule(static)
-        for (int k = 0; k < PLACES; k++) multiply_place(s, k, tiles, s->u, s->m);
-        int quads = s->c_out / 4, id = omp_get_thread_num(), count = omp_get_num_threads();
-        output_channels(s, s->m, 0, first, last, quads * id / count * 4,
-                        quads * (id + 1) / count * 4, shift,
-                        partial ? partial + (size_t)b * 2 * s->c_out : NULL);
-#pragma omp barrier
+    {
+        stage s = *all; /* with memory of this thread's own */
+        s.v += omp_get_thread_num() * PLACES * apart(s.room, s.c_in);
+        s.m += omp_get_thread_num() * PLACES * apart(s.room, s.columns);
+#pragma omp for schedule(dynamic)
+        for (int b = 0; b < blocks->blocks; b++) {
+            int first, last, mr = s.g->mr;
+            conv_block_range(blocks, b, &first, &last);
+            int tiles = round_up(last - first, mr);
+            for (int panel = 0; panel < tiles; panel += mr) input_panel(&s, first, last, panel);
+            for (int k = 0; k < PLACES; k++) multiply_place(&s, k, tiles, s.u, s.m);
+            output_channels(&s, s.m, 0, first, last, 0, s.c_out, shift,
+                            partial ? partial + (size_t)b * 2 * s.c_out : NULL);
+        }
     }
 }
 
@@ -394,18 +441,18 @@ static float *run(const cpu_plan *p, stage *s, const filters *f, const conv_bloc
     s->c_in = f->c_in, s->c_out = f->c_out;
     int total = tile_count(&s->tiles);
     bool few = total <= FEW;
-    size_t copies = few ? (size_t)p->threads : 1;
+    size_t threads = (size_t)p->threads;
     s->room = few ? round_up(total, p->g->mr) : room;
     s->columns = few ? p->g->nr : round_up(f->c_out, p->g->nr);
     s->u = work;
-    s->v = s->u + copies * PLACES * apart(s->c_in, s->columns);
-    s->m = s->v + PLACES * apart(s->room, s->c_in);
-    float *partial = s->m + copies * PLACES * apart(s->room, s->columns);
+    s->v = s->u + (few ? threads : 1) * PLACES * apart(s->c_in, s->columns);
+    s->m = s->v + (few ? 1 : threads) * PLACES * apart(s->room, s->c_in);
+    float *partial = s->m + threads * PLACES * apart(s->room, s->columns);
     if (few) {
         run_few(s, f, blocks, p->threads, shift, sums ? partial : NULL);
     } else {
         transform_filters(f, p->threads, s->u);
-        run_stage(s, blocks, p->threads, shift, sums ? partial : NULL);
+        run_blocks(s, blocks, p->threads, shift, sums ? partial : NULL);
     }
     return partial;
 }
@@ -421,7 +468,7 @@ void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *
                  .in_step = 1,
                  .out_step = 9 * c->ci};
     stage s = {.in = x, .out = y};
-    int room = round_up(p->tiles.size, p->g->mr);
+    int room = p->tiles.size;
     float *partial = run(p, &s, &f, &p->tiles, room, shift, sums != NULL, work);
     if (sums) conv_fold_sums(&p->tiles, c->groups, c->co, partial, sums, p->threads);
 }
@@ -439,7 +486,7 @@ void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool
                  .turned = true};
     stage s = {.in = dy, .out = dx, .add = add};
     tiling t = tiling_of(c);
-    int room = chunk_tiles(CHUNK_FLOATS, c->co, c->ci, p->g->mr);
+    int room = block_tiles(c->co, c->ci, p->g->mr);
     conv_blocks blocks = conv_blocks_make(1, tile_count(&t), room);
     run(p, &s, &f, &blocks, room, NULL, false, work);
 }
@@ -474,21 +521,6 @@ static size_t panel_place(int c, int width, int room, int t) {
     return ((size_t)(c / width) * room + t) * width + c % width;
 }
 
-/* A tile's gradient at channels c..c+3 into panels; a panel of, say, 14 channels may end amid a
- * quad. */
-static inline void put_gradient(const quad m[36], int c, int width, int room, int t, float *d,
-                                size_t place) {
-    float *to = d + panel_place(c, width, room, t);
-    if (c % width + 4 <= width) {
-        ALL for (int k = 0; k < PLACES; k++) quad_put(to + k * place, m[k]);
-        return;
-    }
-    for (int j = 0; j < 4; j++) {
-        to = d + panel_place(c + j, width, room, t);
-        for (int k = 0; k < PLACES; k++) to[k * place] = m[k][j];
-    }
-}
-
 /* Both sides of the sum over tiles. */
 typedef struct gradient {
     const gemm_kernel *g;
@@ -499,26 +531,42 @@ typedef struct gradient {
     float *v, *d; /* [36][panels][room][nr or mr] */
 } gradient;
 
-/* Tiles i..i+SIDE_BY_SIDE-1 of the n from `first` on, transformed on both sides: the same channels
- * of all of them before the next, as above. */
-static void transform_both(const gradient *g, int first, int n, int i) {
-    size_t v_place = apart(g->room, g->columns), d_place = apart(g->room, g->rows);
-    int count = least(SIDE_BY_SIDE, n - i);
-    pixels in[SIDE_BY_SIDE], out[SIDE_BY_SIDE];
-    for (int t = 0; t < count; t++) {
-        tile at = tile_at(&g->tiles, first + i + t);
-        find_pixels(&g->tiles, &at, g->x, g->s->ci, 1, 6, &in[t]);
-        find_pixels(&g->tiles, &at, g->dy, g->s->co, 0, 4, &out[t]);
+/* A tile's gradient at channels c..c+3 into panels; a panel of, say, 14 channels may end amid a
+ * quad. */
+static inline void put_gradient(const gradient *g, const column *strip, int c, int t) {
+    int width = g->g->mr;
+    size_t place = apart(g->room, g->rows);
+    if (c % width + 4 <= width) {
+        gradient_tile(strip, g->d + panel_place(c, width, g->room, t), place);
+        return;
     }
-    for (int j = 0; j < g->s->ci; j += 4)
-        for (int t = 0; t < count; t++)
-            transform_input(&in[t], j, g->v + panel_place(j, g->g->nr, g->room, i + t), v_place);
-    for (int j = 0; j < g->s->co; j += 4)
-        for (int t = 0; t < count; t++) {
-            quad m[36];
-            transform_gradient(&out[t], j, m);
-            put_gradient(m, j, g->g->mr, g->room, i + t, g->d, d_place);
+    float m[4 * PLACES];
+    gradient_tile(strip, m, 4);
+    for (int j = 0; j < 4; j++) {
+        float *to = g->d + panel_place(c + j, width, g->room, t);
+        for (int k = 0; k < PLACES; k++) to[k * place] = m[4 * k + j];
+    }
+}
+
+/* Tiles [i,end), transformed on both sides; tile `first` has the first row of v and d. */
+static void transform_both(const gradient *g, int first, int i, int end) {
+    size_t place = apart(g->room, g->columns);
+    column strip[STRIP];
+    while (i < end) {
+        tile_run in = run_from(&g->tiles, g->x, g->s->ci, i, end, 1, 6, strip);
+        for (int c = 0; c < g->s->ci; c += 4) {
+            float *to = g->v + panel_place(c, g->g->nr, g->room, i - first);
+            input_columns(&in, c, strip);
+            for (int t = 0; t < in.tiles; t++)
+                input_tile(strip + 4 * t, to + (size_t)t * g->g->nr, place);
         }
+        tile_run out = run_from(&g->tiles, g->dy, g->s->co, i, end, 0, 4, strip);
+        for (int c = 0; c < g->s->co; c += 4) {
+            gradient_columns(&out, c, strip);
+            for (int t = 0; t < out.tiles; t++) put_gradient(g, strip + 4 * t, c, i - first + t);
+        }
+        i += in.tiles;
+    }
 }
 
 /* Products at place k of n tiles: outputs [o, o + mr) with inputs [j, j + nr), onto c. */
@@ -536,7 +584,7 @@ static void gradient_few(const gradient *g, int total, bool add, float *dw, int 
     {
         float *own = c + omp_get_thread_num() * PLACES * place;
 #pragma omp for schedule(static)
-        for (int i = 0; i < total; i += SIDE_BY_SIDE) transform_both(g, 0, total, i);
+        for (int i = 0; i < total; i += RUN) transform_both(g, 0, i, least(total, i + RUN));
 #pragma omp for schedule(dynamic)
         for (int o = 0; o < g->s->co; o += mr) {
             for (int k = 0; k < PLACES; k++)
@@ -545,6 +593,43 @@ static void gradient_few(const gradient *g, int total, bool add, float *dw, int 
             for (int r = 0; r < least(mr, g->s->co - o); r++)
                 filter_back(own + (size_t)r * g->columns, place, g->s->ci, add,
                             dw + (size_t)(o + r) * 9 * g->s->ci);
+        }
+    }
+}
+
+/* In parts; c: [parts][36][rows][columns], which are added up in order. */
+static void gradient_parts(const gradient *all, int total, int parts, bool add, float *dw,
+                           int threads, float *c) {
+    size_t place = apart(all->rows, all->columns);
+#pragma omp parallel num_threads(threads)
+    {
+        gradient g = *all; /* with memory of this thread's own */
+        g.v += omp_get_thread_num() * PLACES * apart(g.room, g.columns);
+        g.d += omp_get_thread_num() * PLACES * apart(g.room, g.rows);
+#pragma omp for schedule(dynamic)
+        for (int part = 0; part < parts; part++) {
+            int begin = (int)((long)total * part / parts);
+            int end = (int)((long)total * (part + 1) / parts);
+            for (int first = begin; first < end; first += g.room) {
+                int last = least(end, first + g.room);
+                transform_both(&g, first, first, last);
+                for (int k = 0; k < PLACES; k++)
+                    for (int j = 0; j < g.columns; j += g.g->nr)
+                        for (int o = 0; o < g.rows; o += g.g->mr)
+                            multiply_tiles(&g, k, o, j, last - first,
+                                           c + (part * PLACES + k) * place + (size_t)o * g.columns,
+                                           first > begin);
+            }
+        }
+#pragma omp for schedule(static)
+        for (int o = 0; o < g.s->co; o++) {
+            float *sum = c + (size_t)o * g.columns;
+            for (int k = 0; k < PLACES; k++)
+                for (int part = 1; part < parts; part++) {
+                    const float *more = sum + (part * PLACES + k) * place;
+                    for (int j = 0; j < g.columns; j++) sum[k * place + j] += more[j];
+                }
+            filter_back(sum, place, g.s->ci, add, dw + (size_t)o * 9 * g.s->ci);
         }
     }
 }
@@ -558,7 +643,8 @@ static void gradient_chunks(const gradient *g, int total, bool add, float *dw, i
         for (int first = 0; first < total; first += g->room) {
             int n = least(g->room, total - first);
 #pragma omp for schedule(static)
-            for (int i = 0; i < n; i += SIDE_BY_SIDE) transform_both(g, first, n, i);
+            for (int i = first; i < first + n; i += RUN)
+                transform_both(g, first, i, least(first + n, i + RUN));
 #pragma omp for schedule(static)
             for (int k = 0; k < PLACES; k++)
                 for (int j = 0; j < g->columns; j += g->g->nr)
@@ -573,26 +659,54 @@ static void gradient_chunks(const gradient *g, int total, bool add, float *dw, i
     }
 }
 
+/* How the sum over tiles is taken. */
+typedef struct gradient_plan {
+    bool few;
+    int parts;     /* 1: chunks */
+    int room;      /* tiles at a time */
+    size_t copies; /* of v and d */
+    size_t sums;   /* floats of all c */
+} gradient_plan;
+
+static gradient_plan plan_gradient(const cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    tiling t = tiling_of(s);
+    int total = tile_count(&t), mr = p->g->mr;
+    int rows = round_up(s->co, mr), columns = round_up(s->ci, p->g->nr);
+    size_t sums = PLACES * apart(rows, columns);
+    if (total <= FEW)
+        return (gradient_plan){true, 1, total, 1, p->threads * PLACES * apart(mr, columns)};
+    int parts = 1;
+    while (2 * parts <= PARTS && 2 * parts * sums <= PART_FLOATS && 128 * parts <= total)
+        parts *= 2;
+    if (parts > 1)
+        return (gradient_plan){false, parts, PART_TILES, (size_t)p->threads, parts * sums};
+    int panels = CHUNK_FLOATS / (PLACES * (s->ci + s->co)) / mr;
+    return (gradient_plan){false, 1, mr * (panels < 4 ? 4 : panels), 1, sums};
+}
+
 void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                           float *work) {
     const conv_shape *s = &p->base.s;
+    gradient_plan how = plan_gradient(p);
     gradient g = {.g = p->g,
                   .s = s,
                   .tiles = tiling_of(s),
+                  .room = how.room,
                   .rows = round_up(s->co, p->g->mr),
                   .columns = round_up(s->ci, p->g->nr),
                   .x = x,
                   .dy = dy};
     int total = tile_count(&g.tiles);
-    bool few = total <= FEW;
-    g.room = few ? total : chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, p->g->mr);
     g.v = work;
-    g.d = g.v + PLACES * apart(g.room, g.columns);
-    float *c = g.d + PLACES * apart(g.room, g.rows);
+    g.d = g.v + how.copies * PLACES * apart(g.room, g.columns);
+    float *c = g.d + how.copies * PLACES * apart(g.room, g.rows);
     if (s->ci < g.columns || s->co < g.rows) /* zeros beyond the channels */
         memset(work, 0, (size_t)(c - work) * sizeof *work);
-    if (few)
+    if (how.few)
         gradient_few(&g, total, add, dw, p->threads, c);
+    else if (how.parts > 1)
+        gradient_parts(&g, total, how.parts, add, dw, p->threads, c);
     else
         gradient_chunks(&g, total, add, dw, p->threads, c);
 }
@@ -601,8 +715,9 @@ void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bo
 
 static size_t stage_floats(const cpu_plan *p, int c_in, int c_out, int room, bool few) {
     int columns = few ? p->g->nr : round_up(c_out, p->g->nr);
-    size_t copies = few ? (size_t)p->threads : 1;
-    return PLACES * (copies * (apart(c_in, columns) + apart(room, columns)) + apart(room, c_in));
+    size_t threads = (size_t)p->threads, u = few ? threads : 1, v = few ? 1 : threads;
+    return PLACES *
+           (u * apart(c_in, columns) + v * apart(room, c_in) + threads * apart(room, columns));
 }
 
 size_t winograd_workspace(cpu_plan *p) {
@@ -610,14 +725,14 @@ size_t winograd_workspace(cpu_plan *p) {
     const gemm_kernel *g = p->g;
     tiling t = tiling_of(s);
     int total = tile_count(&t), rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
+    int room = block_tiles(s->ci, s->co, g->mr);
     bool few = total <= FEW;
-    int room = chunk_tiles(CHUNK_FLOATS, s->ci, s->co, g->mr), filter_room = total;
     p->tiles = conv_blocks_make(s->groups, total / s->groups, room);
     if (few) room = round_up(total, g->mr);
-    if (!few) filter_room = chunk_tiles(FILTER_CHUNK_FLOATS, s->ci, s->co, g->mr);
     size_t forward = stage_floats(p, s->ci, s->co, room, few) + (size_t)p->tiles.blocks * 2 * s->co;
     size_t data = stage_floats(p, s->co, s->ci, room, few);
-    size_t c = few ? p->threads * apart(g->mr, columns) : apart(rows, columns);
-    size_t filter = PLACES * (apart(filter_room, rows) + apart(filter_room, columns) + c);
+    gradient_plan how = plan_gradient(p);
+    size_t filter =
+        how.copies * PLACES * (apart(how.room, rows) + apart(how.room, columns)) + how.sums;
     return most(forward, most(data, filter));
 }
