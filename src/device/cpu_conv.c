@@ -51,7 +51,7 @@ int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out) {
                           .ow = (s->w + 2 * s->pad - s->k) / s->stride + 1};
     p->g = gemm_kernel_conv();
     p->threads = dev->threads;
-    p->winograd = winograd_wanted() && winograd_fits(s);
+    p->winograd = winograd_wanted() && winograd_fits(p);
     p->base.workspace = sizeof(float) * (p->winograd ? winograd_workspace(p) : direct_workspace(p));
     return 0;
 }

@@ -1,8 +1,8 @@
 /* cpu_conv.h: convolutions on the CPU.
  *
  * Two ways, chosen per shape when the plan is made: implicit GEMM for everything (cpu_direct.c),
- * and Winograd F(4x4,3x3) for 3x3 stride 1 with enough channels (cpu_winograd.c), which needs a
- * quarter of the multiplications.  CONR_WINOGRAD=0 in the environment keeps to the first.
+ * and Winograd's forms for 3x3 with enough channels (cpu_winograd.c), which need a quarter of the
+ * multiplications, with stride 2 9/16.  CONR_WINOGRAD=0 in the environment keeps to the first.
  * Both give the same bits for any number of threads: threads never share a sum. */
 #ifndef CONR_CPU_CONV_H
 #define CONR_CPU_CONV_H
@@ -54,7 +54,7 @@ void direct_back_filter(const cpu_plan *p, const float *x, const float *dy, bool
 
 /* ---- cpu_winograd.c -------------------------------------------------------------------------- */
 
-bool winograd_fits(const conv_shape *s);
+bool winograd_fits(const cpu_plan *p);
 size_t winograd_workspace(cpu_plan *p); /* floats */
 void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *y,
                       const float *shift, float *sums, float *work);

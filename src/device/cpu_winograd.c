@@ -1,227 +1,109 @@
-/* cpu_winograd.c: 3x3 convolutions of stride 1 by Winograd's F(4x4,3x3) (Lavin & Gray, 2016).
+/* cpu_winograd.c: 3x3 convolutions by Winograd's minimal filtering; the transforms are in
+ * cpu_winograd_forms.c.
  *
- * A tile of 4x4 outputs comes from 6x6 inputs.  Both sides are transformed, tile -> B'dB and filter
- * -> GgG'; then each of the 36 places is a matrix product over channels, [tiles,ci] x [ci,co], and
- * A'mA brings the 36 products back to 4x4 outputs: 36 multiplications where the definition needs
- * 144.  The data gradient is the same with the filter turned by 180 degrees.  The filter gradient
- * sums over tiles: (A dy A') x (B'dB) at each place, and G'(.)G brings 6x6 back to 3x3.
- *
- * A thread takes a block of tiles, small enough for its own caches, through all steps.  Where there
- * are few tiles (a small batch of small maps) the filters are the larger side by far: then a thread
- * takes a panel of outputs through all steps, and transformed filters never leave its cache.  No
- * sum is shared between threads.  Error: a few times that of a direct sum (see the case list), from
- * the transforms' constants 1/24 .. 8. */
+ * Between the transforms each place is a matrix product over channels, [tiles,ci] x [ci,co]; in the
+ * filter gradient one over tiles.  A thread takes a block of tiles, small enough for its own
+ * caches, through all steps.  Where there are few tiles (a small batch of small maps) the filters
+ * are the larger side by far: then a thread takes a panel of outputs through all steps, and
+ * transformed filters never leave its cache.  No sum is shared between threads.  Error: a few times
+ * that of a direct sum (see the case list), from the transforms' constants 1/24 .. 8. */
 #include "device/cpu_conv.h"
 
 #include "base/memory.h"
 #include "device/cpu_quad.h"
+#include "device/cpu_winograd_forms.h"
 
 #include <omp.h>
 #include <string.h>
 
 enum {
-    PLACES = 36,
-    RUN = GEMM_MR,       /* tiles of a row of tiles that are transformed together, at most */
-    STRIP = 4 * RUN + 2, /* columns of pixels under them */
-    FEW = 128,           /* tiles in all, up to which filters are the larger side */
+    FILTERS = FORM_FILTERS,
+    FEW = 128 * 36, /* places of all tiles, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
     BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
     BLOCK_PANELS = 4,       /* at most, so that there are blocks for all threads */
-    /* The filter gradient of few channels is summed in PARTS parts, each by one thread in rounds of
-     * PART_TILES tiles; of many channels by all threads in rounds of CHUNK_FLOATS. */
+    /* The filter gradient of few channels is summed in up to PARTS parts of PART_LEAST tiles or
+     * more, each by one thread in rounds of PART_TILES; of many channels by all threads in rounds
+     * of CHUNK_FLOATS. */
     PARTS = 16,
+    PART_LEAST = 64,
     PART_TILES = 128,
     PART_FLOATS = 5 << 18, /* of all parts' sums */
-    CHUNK_FLOATS = 1 << 21
+    CHUNK_FLOATS = 1 << 21,
+    ROWS = 8 /* panels of outputs that a thread takes at a time there */
 };
 
-#define ALL    _Pragma("GCC unroll 36")
-#define LOOP   _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
-#define INLINE static inline __attribute__((always_inline))
-
-/* Floats from one place to the next.  A cache line more than needed: the numbers of a tile at the
- * 36 places are touched together, and at a distance of a power of two they would all want the same
- * few lines of the cache. */
+/* Floats from one place to the next.  A cache line more than needed: the numbers of a tile at all
+ * places are touched together, and at a distance of a power of two they would all want the same few
+ * lines of the cache. */
 static size_t apart(int rows, int columns) { return (size_t)rows * columns + 16; }
-
-bool winograd_fits(const conv_shape *s) {
-    bool shape = s->k == 3 && s->stride == 1 && s->pad == 1 && s->h >= 4 && s->w >= 4;
-    /* below 16 channels the transforms cost more than the products save */
-    return shape && s->ci % 4 == 0 && s->co % 4 == 0 && s->ci >= 16 && s->co >= 16 &&
-           s->ci <= MOST_CHANNELS && s->co <= MOST_CHANNELS;
-}
-
-/* ---- the four transforms, in one dimension --------------------------------------------------- */
-
-/* B': six inputs to six places */
-INLINE void input_line(const quad d[6], quad o[6]) {
-    quad a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1], c = d[4] - d[2], e = d[3] - d[1];
-    o[0] = c + 4.f * (d[0] - d[2]);
-    o[5] = (d[5] - d[3]) - 4.f * e;
-    e += e;
-    o[1] = a + b;
-    o[2] = a - b;
-    o[3] = c + e;
-    o[4] = c - e;
-}
-
-/* A': six places to four outputs */
-INLINE void output_line(const quad m[6], quad o[4]) {
-    quad s = m[1] + m[2], d = m[1] - m[2], s2 = m[3] + m[4], d2 = m[3] - m[4];
-    o[0] = m[0] + s + s2;
-    o[1] = d + 2.f * d2;
-    o[2] = s + 4.f * s2;
-    o[3] = d + 8.f * d2 + m[5];
-}
-
-/* A: four outputs' gradients to six places */
-INLINE void gradient_line(const quad d[4], quad o[6]) {
-    quad s = d[0] + d[2], q = d[1] + d[3], u = d[0] + 4.f * d[2], w = 2.f * d[1] + 8.f * d[3];
-    o[0] = d[0];
-    o[1] = s + q;
-    o[2] = s - q;
-    o[3] = u + w;
-    o[4] = u - w;
-    o[5] = d[3];
-}
-
-/* G: three weights to six places */
-INLINE void filter_line(const quad g[3], quad o[6]) {
-    quad e = (g[0] + g[2]) * (-1.f / 6), f = g[1] * (1.f / 6);
-    quad u = g[0] * (1.f / 24) + g[2] * (1.f / 6), w = g[1] * (1.f / 12);
-    o[0] = g[0] * .25f;
-    o[1] = e - f;
-    o[2] = e + f;
-    o[3] = u + w;
-    o[4] = u - w;
-    o[5] = g[2];
-}
-
-/* G': six places to three weights' gradients */
-INLINE void filter_back_line(const quad c[6], quad o[3]) {
-    quad s = (c[1] + c[2]) * (1.f / 6), d = (c[2] - c[1]) * (1.f / 6), u = c[3] + c[4],
-         w = c[3] - c[4];
-    o[0] = .25f * c[0] - s + u * (1.f / 24);
-    o[1] = d + w * (1.f / 12);
-    o[2] = u * (1.f / 6) - s + c[5];
-}
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Where tiles lie in a map [n,h,w,.]; tile t is (image, 4*row, 4*column). */
+/* How outputs [n,oh,ow] are cut into tiles of 4x4, and with them the inputs. */
 typedef struct tiling {
-    int n, h, w, down, across;
+    int n, down, across;
 } tiling;
 
-static tiling tiling_of(const conv_shape *s) {
-    return (tiling){s->n, s->h, s->w, (s->h + 3) / 4, (s->w + 3) / 4};
+static tiling tiling_of(const cpu_plan *p) {
+    return (tiling){p->base.s.n, (p->base.oh + 3) / 4, (p->base.ow + 3) / 4};
 }
 
 static int tile_count(const tiling *t) { return t->n * t->down * t->across; }
 
 typedef struct tile {
-    size_t image; /* pixels before this image */
-    int y, x;     /* the first output */
+    int image, y, x; /* of the image's tiles */
 } tile;
 
 static tile tile_at(const tiling *t, int i) {
-    int in_image = t->down * t->across, image = i / in_image, rest = i % in_image;
-    return (tile){(size_t)image * t->h * t->w, rest / t->across * 4, rest % t->across * 4};
+    int in_image = t->down * t->across, rest = i % in_image;
+    return (tile){i / in_image, rest / t->across, rest % t->across};
 }
+
+/* A map that tiles are cut from: [n,h,w,c] */
+typedef struct map {
+    const float *at;
+    int h, w, c;
+} map;
 
 static const float zeros[MOST_CHANNELS]; /* a pixel outside the map */
 
-/* Tiles side by side, transformed in two steps: first down the columns of the pixels under them,
- * which they partly share, into a strip of columns; then across, tile by tile. */
-typedef struct column {
-    quad at[6];
-} column;
-
-typedef struct tile_run {
-    int tiles;
-    int first, columns;  /* of the strip: those inside the map; the others are zero */
-    const float *row[6]; /* their first pixel, in each row of pixels */
-    ptrdiff_t step[6];   /* from pixel to pixel; 0: a row outside the map */
-} tile_run;
-
-/* The run from tile i on, up to tile `last` at most.  A tile looks at side x side pixels, from
- * `margin` before its first output on. */
-static tile_run run_from(const tiling *g, const float *map, int channels, int i, int last,
-                         int margin, int side, column strip[STRIP]) {
+/* The run from tile i on, up to tile `last` at most; columns outside the map are put to zero. */
+static tile_run run_from(const tiling *g, const map *m, const form_side *f, int i, int last,
+                         column strip[FORM_STRIP]) {
     tile t = tile_at(g, i);
-    tile_run r = {.tiles = least(least(RUN, last - i), g->across - t.x / 4)};
-    int total = 4 * (r.tiles - 1) + side, x = t.x - margin, y = t.y - margin;
+    tile_run r = {.tiles = least(least(FORM_RUN, last - i), g->across - t.x)};
+    int total = f->step * (r.tiles - 1) + f->side;
+    int x = f->step * t.x - f->margin, y = f->step * t.y - f->margin;
     r.first = x < 0 ? -x : 0;
-    r.columns = least(total, g->w - x) - r.first;
-    memset(strip, 0, (size_t)r.first * sizeof *strip);
+    r.columns = least(total, m->w - x) - r.first;
     int end = r.first + r.columns;
+    memset(strip, 0, (size_t)r.first * sizeof *strip);
     memset(strip + end, 0, (size_t)(total - end) * sizeof *strip);
-    for (int k = 0; k < side; k++) {
-        bool inside = y + k >= 0 && y + k < g->h;
-        size_t pixel = t.image + (size_t)(inside ? y + k : 0) * g->w + (x + r.first);
-        r.row[k] = inside ? map + pixel * channels : zeros;
-        r.step[k] = inside ? channels : 0;
+    for (int k = 0; k < f->side; k++) {
+        bool inside = y + k >= 0 && y + k < m->h;
+        size_t pixel = ((size_t)t.image * m->h + (inside ? y + k : 0)) * m->w + (x + r.first);
+        r.row[k] = inside ? m->at + pixel * m->c : zeros;
+        r.step[k] = inside ? m->c : 0;
     }
     return r;
 }
 
-/* B'd of channels c..c+3 */
-static void input_columns(const tile_run *r, int c, column *strip) {
-    const float *row[6];
-    ptrdiff_t step[6];
-    ALL for (int k = 0; k < 6; k++) row[k] = r->row[k] + c, step[k] = r->step[k];
-    LOOP for (int x = r->first; x < r->first + r->columns; x++) {
-        quad d[6];
-        ALL for (int k = 0; k < 6; k++) d[k] = quad_at(row[k]), row[k] += step[k];
-        input_line(d, strip[x].at);
-    }
-}
-
-/* (B'd)B of the tile over these columns: 36 quads, each `next` floats from the one before. */
-static inline void input_tile(const column *strip, float *to, size_t next) {
-    LOOP for (int y = 0; y < 6; y++) {
-        quad d[6], o[6];
-        ALL for (int x = 0; x < 6; x++) d[x] = strip[x].at[y];
-        input_line(d, o);
-        ALL for (int x = 0; x < 6; x++, to += next) quad_put(to, o[x]);
-    }
-}
-
-/* A dy and (A dy)A' likewise, from 4x4. */
-static void gradient_columns(const tile_run *r, int c, column *strip) {
-    const float *row[4];
-    ptrdiff_t step[4];
-    ALL for (int k = 0; k < 4; k++) row[k] = r->row[k] + c, step[k] = r->step[k];
-    LOOP for (int x = r->first; x < r->first + r->columns; x++) {
-        quad d[4];
-        ALL for (int k = 0; k < 4; k++) d[k] = quad_at(row[k]), row[k] += step[k];
-        gradient_line(d, strip[x].at);
-    }
-}
-
-static inline void gradient_tile(const column *strip, float *to, size_t next) {
-    LOOP for (int y = 0; y < 6; y++) {
-        quad d[4], o[6];
-        ALL for (int x = 0; x < 4; x++) d[x] = strip[x].at[y];
-        gradient_line(d, o);
-        ALL for (int x = 0; x < 6; x++, to += next) quad_put(to, o[x]);
-    }
+bool winograd_fits(const cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    if (s->k != 3 || s->pad != 1 || s->stride > 2) return false;
+    /* below 16 channels the transforms cost more than the products save */
+    if (s->ci % 4 || s->co % 4 || s->ci < 16 || s->co < 16) return false;
+    if (s->ci > MOST_CHANNELS || s->co > MOST_CHANNELS) return false;
+    /* the same goes for maps of whose tiles too much lies outside */
+    tiling t = tiling_of(p);
+    int places = s->stride == 1 ? form_stride1.places : form_stride2.places;
+    return (double)t.down * t.across * places <= .8 * 9 * p->base.oh * p->base.ow;
 }
 
 /* ---- filters --------------------------------------------------------------------------------- */
 
-/* GgG' of four filters at once: g[9] -> u[36] */
-static inline void transform_filter(const quad g[9], quad u[36]) {
-    quad m[6][3];
-    ALL for (int x = 0; x < 3; x++) {
-        quad column[3] = {g[x], g[3 + x], g[6 + x]}, o[6];
-        filter_line(column, o);
-        ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
-    }
-    ALL for (int y = 0; y < 6; y++) filter_line(m[y], u + y * 6);
-}
-
-/* A layer's filters between c_in and c_out channels, as right-hand panels at each place:
+/* A layer's filters between c_in and c_out channels, as right-hand panels:
  * u[36][panels of nr outputs][c_in][nr].  Number (tap t, in i, out o) of the filter stands at
  * w[t * tap_step + i * in_step + o * out_step]; one of the last two steps is 1. */
 typedef struct filters {
@@ -229,6 +111,7 @@ typedef struct filters {
     int c_in, c_out, nr;
     ptrdiff_t tap_step, in_step, out_step;
     bool turned; /* by 180 degrees */
+    const winograd_form *form;
 } filters;
 
 /* Filters from inputs i..i+3 to outputs o..o+3: g[input][tap], a quad over the outputs. */
@@ -237,27 +120,30 @@ static inline void load_filters(const filters *f, int i, int o, quad g[4][9]) {
     for (int t = 0; t < 9; t++, from += f->tap_step) {
         int at = f->turned ? 8 - t : t;
         quad r[4];
+        /* too many streams for the machine to see by itself what comes next */
         if (f->out_step == 1) {
-            ALL for (int j = 0; j < 4; j++) r[j] = quad_at(from + j * f->in_step);
+            for (int j = 0; j < 4; j++) {
+                r[j] = quad_at(from + j * f->in_step);
+                __builtin_prefetch(from + (j + 4) * f->in_step);
+            }
         } else {
-            ALL for (int j = 0; j < 4; j++) r[j] = quad_at(from + j * f->out_step);
+            for (int j = 0; j < 4; j++) {
+                r[j] = quad_at(from + j * f->out_step);
+                if (i % 16 == 0) __builtin_prefetch(from + j * f->out_step + 16);
+            }
             quad_transpose(r);
         }
-        ALL for (int j = 0; j < 4; j++) g[j][at] = r[j];
+        for (int j = 0; j < 4; j++) g[j][at] = r[j];
     }
 }
 
-/* The filters to outputs [panel, panel + nr): to[36][c_in][nr], `place` floats between places. */
-static void transform_panel(const filters *f, int panel, float *to, size_t place) {
+/* The filters to outputs [panel, panel + nr): to[36][c_in][nr], `next` floats between filters. */
+static void transform_panel(const filters *f, int panel, float *to, size_t next) {
     for (int i = 0; i < f->c_in; i += 4)
         for (int o = panel; o < panel + f->nr; o += 4) {
-            quad g[4][9] = {{{0}}}, m[36];
+            quad g[4][9] = {{{0}}};
             if (o < f->c_out) load_filters(f, i, o, g);
-            for (int j = 0; j < 4; j++) {
-                float *at = to + (size_t)(i + j) * f->nr + o - panel;
-                transform_filter(g[j], m);
-                ALL for (int k = 0; k < PLACES; k++) quad_put(at + k * place, m[k]);
-            }
+            f->form->filters(g, to + (size_t)i * f->nr + o - panel, (size_t)f->nr, next);
         }
 }
 
@@ -270,118 +156,115 @@ static void transform_filters(const filters *f, int threads, float *u) {
 
 /* ---- forward and data gradient --------------------------------------------------------------- */
 
+/* Everything a block passes through. */
+typedef struct stage {
+    const winograd_form *form;
+    const gemm_kernel *g;
+    tiling tiles;
+    bool few;
+    map in;     /* of c_in channels */
+    float *out; /* [n,h,w,c_out] */
+    int h, w, c_out;
+    bool add;
+    int room;    /* tiles that v and m have place for, a multiple of mr */
+    int columns; /* c_out, a multiple of nr; few tiles: nr */
+    float *u;    /* filters, as above; few tiles: one panel of them for each thread */
+    float
+        *v; /* [places][panels of mr tiles][c_in in quads][mr], for each thread; few tiles: once */
+    float *m; /* [places][room][columns], for each thread */
+} stage;
+
+static size_t u_floats(const stage *s) { return FILTERS * apart(s->in.c, s->columns); }
+static size_t v_floats(const stage *s) { return s->form->places * apart(s->room, s->in.c); }
+static size_t m_floats(const stage *s) { return s->form->places * apart(s->room, s->columns); }
+static size_t stage_floats(const stage *s, int threads) {
+    return u_floats(s) * (s->few ? threads : 1) + v_floats(s) * (s->few ? 1 : threads) +
+           m_floats(s) * threads;
+}
+
 /* Tiles of a block: whole panels, so many that a block's numbers stay in the caches. */
-static int block_tiles(int c_in, int c_out, int mr) {
-    int panels = BLOCK_FLOATS / (PLACES * (c_in + c_out)) / mr;
+static int block_tiles(int places, int channels, int mr) {
+    int panels = BLOCK_FLOATS / (places * channels) / mr;
     return mr * (panels < 1 ? 1 : least(panels, BLOCK_PANELS));
 }
 
-/* Everything a block passes through. */
-typedef struct stage {
-    const gemm_kernel *g;
-    tiling tiles;
-    int c_in, c_out, room; /* room: tiles that v and m have place for, a multiple of mr */
-    const float *in;       /* [n,h,w,c_in] */
-    float *out;            /* [n,h,w,c_out] */
-    bool add;
-    float *u;    /* filters, as above; few tiles: one panel of them for each thread */
-    float *v;    /* [36][panels of mr tiles][c_in in quads][mr], for each thread; few tiles: once */
-    float *m;    /* [36][room][columns], for each thread */
-    int columns; /* c_out, a multiple of nr; few tiles: nr */
-} stage;
+/* Sizes alone. */
+static stage stage_of(const cpu_plan *p, bool forward) {
+    const conv_shape *c = &p->base.s;
+    stage s = {.g = p->g, .tiles = tiling_of(p)};
+    if (forward) {
+        s.form = c->stride == 1 ? &form_stride1 : &form_stride2;
+        s.in = (map){.h = c->h, .w = c->w, .c = c->ci};
+        s.h = p->base.oh, s.w = p->base.ow, s.c_out = c->co;
+    } else {
+        s.form = c->stride == 1 ? &form_stride1 : &form_stride2_data;
+        s.in = (map){.h = p->base.oh, .w = p->base.ow, .c = c->co};
+        s.h = c->h, s.w = c->w, s.c_out = c->ci;
+    }
+    int total = tile_count(&s.tiles), mr = p->g->mr, nr = p->g->nr;
+    s.few = (double)total * s.form->places <= FEW;
+    s.columns = s.few ? nr : round_up(s.c_out, nr);
+    s.room = s.few ? round_up(total, mr) : block_tiles(s.form->places, c->ci + c->co, mr);
+    return s;
+}
 
 /* Tiles first + panel .. of the block [first,last), transformed, as a panel; zeros behind the last
  * tile. */
 static void input_panel(const stage *s, int first, int last, int panel) {
-    int mr = s->g->mr, from = first + panel, end = least(from + mr, last);
-    size_t place = apart(s->room, s->c_in);
-    float *to = s->v + (size_t)panel * s->c_in;
-    column strip[STRIP];
+    int mr = s->g->mr, from = first + panel, end = least(from + mr, last), channels = s->in.c;
+    size_t place = apart(s->room, channels);
+    float *to = s->v + (size_t)panel * channels;
+    column strip[FORM_STRIP];
     for (int i = from; i < end;) {
-        tile_run r = run_from(&s->tiles, s->in, s->c_in, i, end, 1, 6, strip);
-        for (int c = 0; c < s->c_in; c += 4) {
-            input_columns(&r, c, strip);
-            for (int t = 0; t < r.tiles; t++)
-                input_tile(strip + 4 * t, to + c * mr + 4 * (i - from + t), place);
-        }
+        tile_run r = run_from(&s->tiles, &s->in, &s->form->in, i, end, strip);
+        for (int c = 0; c < channels; c += 4)
+            s->form->in.run(&r, c, strip, to + c * mr + 4 * (i - from), 4, place);
         i += r.tiles;
     }
     for (int i = end; i < from + mr; i++)
-        for (int k = 0; k < PLACES; k++)
-            for (int c = 0; c < s->c_in; c += 4)
+        for (int k = 0; k < s->form->places; k++)
+            for (int c = 0; c < channels; c += 4)
                 quad_put(to + k * place + c * mr + 4 * (i - from), (quad){0});
 }
 
-/* Products at place k; u, m: of all columns, or of one panel. */
-static void multiply_place(const stage *s, int k, int tiles, const float *u, float *m) {
+/* The products of all places; u, m: of all columns, or of one panel. */
+static void multiply(const stage *s, int tiles, const float *u, float *m) {
     const gemm_kernel *g = s->g;
-    const float *v = s->v + k * apart(s->room, s->c_in);
-    u += k * apart(s->c_in, s->columns);
-    m += k * apart(s->room, s->columns);
-    for (int o = 0; o < s->columns; o += g->nr)
-        for (int r = 0; r < tiles; r += g->mr)
-            g->run_quads(s->c_in, v + (size_t)r * s->c_in, u + (size_t)o * s->c_in,
-                         m + (size_t)r * s->columns + o, s->columns, false);
-}
-
-/* A'mA of one tile, four channels, from 36 quads, `next` floats from one to the next: its first
- * rows x columns go to (are added to) pixels `row` and `pixel` floats apart.  Where sums are
- * wanted, they are counted about `about`. */
-INLINE void output_tile(const float *from, size_t next, int rows, int columns, float *to,
-                        size_t row, size_t pixel, bool add, bool sums, quad about, quad *sum,
-                        quad *squares) {
-    quad m[6][4];
-    LOOP for (int x = 0; x < 6; x++, from += next) {
-        quad d[6];
-        ALL for (int y = 0; y < 6; y++) d[y] = quad_at(from + y * 6 * next);
-        output_line(d, m[x]);
-    }
-    LOOP for (int y = 0; y < rows; y++, to += row) {
-        quad d[6], o[4];
-        ALL for (int x = 0; x < 6; x++) d[x] = m[x][y];
-        output_line(d, o);
-        ALL for (int x = 0; x < 4; x++) {
-            if (x >= columns) break;
-            if (add) o[x] += quad_at(to + x * pixel);
-            quad_put(to + x * pixel, o[x]);
-            if (!sums) continue;
-            o[x] -= about;
-            *sum += o[x];
-            *squares += o[x] * o[x];
-        }
+    int channels = s->in.c;
+    for (int k = 0; k < s->form->places; k++) {
+        const float *v = s->v + k * apart(s->room, channels);
+        const float *filter = u + form_filter(s->form->places, k) * apart(channels, s->columns);
+        for (int o = 0; o < s->columns; o += g->nr)
+            for (int r = 0; r < tiles; r += g->mr)
+                g->run_quads(channels, v + (size_t)r * channels, filter + (size_t)o * channels,
+                             m + (size_t)r * s->columns + o, s->columns, false);
+        m += apart(s->room, s->columns);
     }
 }
 
 /* Outputs of tiles [first,last), channels [c0,c1), from m, whose first row is tile `first` and
  * whose first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
-INLINE void output_some(const stage *s, const float *m, int base, int first, int last, int c0,
-                        int c1, const float *shift, float *sums, bool has_sums, bool add) {
-    size_t place = apart(s->room, s->columns), pixel = (size_t)s->c_out, row = pixel * s->tiles.w;
-    for (int i = first; i < last; i++, m += s->columns) {
-        tile t = tile_at(&s->tiles, i);
-        int rows = least(4, s->tiles.h - t.y), columns = least(4, s->tiles.w - t.x);
-        float *to = s->out + (t.image + (size_t)t.y * s->tiles.w + t.x) * pixel;
-        for (int c = c0; c < c1; c += 4) {
-            quad about = {0}, sum = {0}, squares = {0};
-            if (has_sums) about = quad_at(shift + c);
-            output_tile(m + c - base, place, rows, columns, to + c, row, pixel, add, has_sums,
-                        about, &sum, &squares);
-            if (!has_sums) continue;
-            quad_put(sums + c, quad_at(sums + c) + sum);
-            quad_put(sums + s->c_out + c, quad_at(sums + s->c_out + c) + squares);
-        }
-    }
-}
-
 static void output_channels(const stage *s, const float *m, int base, int first, int last, int c0,
                             int c1, const float *shift, float *sums) {
-    if (sums) {
-        for (int c = c0; c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
-        output_some(s, m, base, first, last, c0, c1, shift, sums, true, false);
-    } else if (s->add) {
-        output_some(s, m, base, first, last, c0, c1, NULL, NULL, false, true);
-    } else {
-        output_some(s, m, base, first, last, c0, c1, NULL, NULL, false, false);
+    size_t place = apart(s->room, s->columns), pixel = (size_t)s->c_out;
+    int side = s->form->out;
+    for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
+    for (int i = first; i < last; i++, m += s->columns) {
+        tile t = tile_at(&s->tiles, i);
+        int y = side * t.y, x = side * t.x;
+        float *to = s->out + (((size_t)t.image * s->h + y) * s->w + x) * pixel;
+        tile_out o = {least(side, s->h - y), least(side, s->w - x), pixel * s->w, pixel, s->add};
+        for (int c = c0; c < c1; c += 4) {
+            if (!sums) {
+                s->form->output(m + c - base, place, &o, to + c, NULL);
+                continue;
+            }
+            float *sum = sums + c, *squares = sums + s->c_out + c;
+            tile_sums grow = {quad_at(shift + c), quad_at(sum), quad_at(squares)};
+            s->form->output(m + c - base, place, &o, to + c, &grow);
+            quad_put(sum, grow.sum);
+            quad_put(squares, grow.squares);
+        }
     }
 }
 
@@ -391,15 +274,15 @@ static void run_blocks(const stage *all, const conv_blocks *blocks, int threads,
 #pragma omp parallel num_threads(threads)
     {
         stage s = *all; /* with memory of this thread's own */
-        s.v += omp_get_thread_num() * PLACES * apart(s.room, s.c_in);
-        s.m += omp_get_thread_num() * PLACES * apart(s.room, s.columns);
+        s.v += omp_get_thread_num() * v_floats(&s);
+        s.m += omp_get_thread_num() * m_floats(&s);
 #pragma omp for schedule(dynamic)
         for (int b = 0; b < blocks->blocks; b++) {
             int first, last, mr = s.g->mr;
             conv_block_range(blocks, b, &first, &last);
             int tiles = round_up(last - first, mr);
             for (int panel = 0; panel < tiles; panel += mr) input_panel(&s, first, last, panel);
-            for (int k = 0; k < PLACES; k++) multiply_place(&s, k, tiles, s.u, s.m);
+            multiply(&s, tiles, s.u, s.m);
             output_channels(&s, s.m, 0, first, last, 0, s.c_out, shift,
                             partial ? partial + (size_t)b * 2 * s.c_out : NULL);
         }
@@ -410,17 +293,16 @@ static void run_blocks(const stage *all, const conv_blocks *blocks, int threads,
 static void run_few(const stage *s, const filters *f, const conv_blocks *blocks, int threads,
                     const float *shift, float *partial) {
     int total = tile_count(&s->tiles), mr = s->g->mr, nr = s->g->nr;
-    size_t u_place = apart(s->c_in, nr), m_place = apart(s->room, nr);
 #pragma omp parallel num_threads(threads)
     {
-        float *u = s->u + omp_get_thread_num() * PLACES * u_place;
-        float *m = s->m + omp_get_thread_num() * PLACES * m_place;
+        float *u = s->u + omp_get_thread_num() * u_floats(s);
+        float *m = s->m + omp_get_thread_num() * m_floats(s);
 #pragma omp for schedule(static)
         for (int panel = 0; panel < total; panel += mr) input_panel(s, 0, total, panel);
 #pragma omp for schedule(dynamic)
         for (int panel = 0; panel < s->c_out; panel += nr) {
-            transform_panel(f, panel, u, u_place);
-            for (int k = 0; k < PLACES; k++) multiply_place(s, k, round_up(total, mr), u, m);
+            transform_panel(f, panel, u, apart(s->in.c, nr));
+            multiply(s, round_up(total, mr), u, m);
             for (int b = 0; b < blocks->blocks; b++) {
                 int first, last;
                 conv_block_range(blocks, b, &first, &last);
@@ -432,23 +314,16 @@ static void run_few(const stage *s, const filters *f, const conv_blocks *blocks,
     }
 }
 
-/* Runs all tiles from in to out, in blocks of at most `room`; partial sums go behind the rest of
- * the workspace and their place is returned. */
-static float *run(const cpu_plan *p, stage *s, const filters *f, const conv_blocks *blocks,
-                  int room, const float *shift, bool sums, float *work) {
-    s->g = p->g;
-    s->tiles = tiling_of(&p->base.s);
-    s->c_in = f->c_in, s->c_out = f->c_out;
-    int total = tile_count(&s->tiles);
-    bool few = total <= FEW;
-    size_t threads = (size_t)p->threads;
-    s->room = few ? round_up(total, p->g->mr) : room;
-    s->columns = few ? p->g->nr : round_up(f->c_out, p->g->nr);
+/* Runs all tiles, in blocks of at most s->room; partial sums go behind the rest of the workspace
+ * and their place is returned. */
+static float *run(const cpu_plan *p, stage *s, filters *f, const conv_blocks *blocks,
+                  const float *shift, bool sums, float *work) {
+    f->nr = p->g->nr, f->c_in = s->in.c, f->c_out = s->c_out, f->form = s->form;
     s->u = work;
-    s->v = s->u + (few ? threads : 1) * PLACES * apart(s->c_in, s->columns);
-    s->m = s->v + (few ? 1 : threads) * PLACES * apart(s->room, s->c_in);
-    float *partial = s->m + threads * PLACES * apart(s->room, s->columns);
-    if (few) {
+    s->v = s->u + u_floats(s) * (s->few ? p->threads : 1);
+    s->m = s->v + v_floats(s) * (s->few ? 1 : p->threads);
+    float *partial = work + stage_floats(s, p->threads);
+    if (s->few) {
         run_few(s, f, blocks, p->threads, shift, sums ? partial : NULL);
     } else {
         transform_filters(f, p->threads, s->u);
@@ -460,279 +335,246 @@ static float *run(const cpu_plan *p, stage *s, const filters *f, const conv_bloc
 void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *y,
                       const float *shift, float *sums, float *work) {
     const conv_shape *c = &p->base.s;
-    filters f = {.w = w,
-                 .c_in = c->ci,
-                 .c_out = c->co,
-                 .nr = p->g->nr,
-                 .tap_step = c->ci,
-                 .in_step = 1,
-                 .out_step = 9 * c->ci};
-    stage s = {.in = x, .out = y};
-    int room = p->tiles.size;
-    float *partial = run(p, &s, &f, &p->tiles, room, shift, sums != NULL, work);
+    filters f = {.w = w, .tap_step = c->ci, .in_step = 1, .out_step = 9 * c->ci};
+    stage s = stage_of(p, true);
+    s.in.at = x, s.out = y;
+    float *partial = run(p, &s, &f, &p->tiles, shift, sums != NULL, work);
     if (sums) conv_fold_sums(&p->tiles, c->groups, c->co, partial, sums, p->threads);
 }
 
 void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
                         float *work) {
     const conv_shape *c = &p->base.s;
-    filters f = {.w = w,
-                 .c_in = c->co,
-                 .c_out = c->ci,
-                 .nr = p->g->nr,
-                 .tap_step = c->ci,
-                 .in_step = 9 * c->ci,
-                 .out_step = 1,
-                 .turned = true};
-    stage s = {.in = dy, .out = dx, .add = add};
-    tiling t = tiling_of(c);
-    int room = block_tiles(c->co, c->ci, p->g->mr);
-    conv_blocks blocks = conv_blocks_make(1, tile_count(&t), room);
-    run(p, &s, &f, &blocks, room, NULL, false, work);
+    filters f = {.w = w, .tap_step = c->ci, .in_step = 9 * c->ci, .out_step = 1, .turned = true};
+    stage s = stage_of(p, false);
+    s.in.at = dy, s.out = dx, s.add = add;
+    conv_blocks blocks = conv_blocks_make(1, tile_count(&s.tiles), s.room);
+    run(p, &s, &f, &blocks, NULL, false, work);
 }
 
 /* ---- filter gradient ------------------------------------------------------------------------- */
 
-/* dw[9][ci] of one filter (+)= G'(.)G of c[36][columns], four channels at a time. */
-static void filter_back(const float *c, size_t place, int ci, bool add, float *dw) {
-    for (int j = 0; j < ci; j += 4) {
-        quad m[3][6];
-        const float *from = c + j;
-        ALL for (int x = 0; x < 6; x++) {
-            quad column[6], out[3];
-            ALL for (int y = 0; y < 6; y++) column[y] = *(const quad *)(from + (y * 6 + x) * place);
-            filter_back_line(column, out);
-            ALL for (int y = 0; y < 3; y++) m[y][x] = out[y];
-        }
-        ALL for (int y = 0; y < 3; y++) {
-            quad out[3];
-            filter_back_line(m[y], out);
-            ALL for (int x = 0; x < 3; x++) {
-                quad *to = (quad *)(dw + (y * 3 + x) * ci + j);
-                if (add) out[x] += *to;
-                *to = out[x];
-            }
-        }
-    }
+/* Both sides of the sum over tiles. */
+typedef struct gradient {
+    const gradient_form *form;
+    const gemm_kernel *g;
+    tiling tiles;
+    map x, dy;
+    int total, rows, columns; /* tiles; co and ci, whole panels */
+    bool few;
+    int parts; /* that the tiles are summed in */
+    int room;  /* tiles at a time */
+    /* [places][panels][room][nr or mr]; with several parts so much for each thread */
+    float *v, *d;
+    float *c; /* [36][rows][columns] for each part; few tiles: [36][mr][columns] for each thread */
+} gradient;
+
+static size_t gradient_v(const gradient *g) { return g->form->places * apart(g->room, g->columns); }
+static size_t gradient_d(const gradient *g) { return g->form->places * apart(g->room, g->rows); }
+static size_t gradient_c(const gradient *g) {
+    return FILTERS * apart(g->few ? g->g->mr : g->rows, g->columns);
+}
+static size_t gradient_floats(const gradient *g, int threads) {
+    return (gradient_v(g) + gradient_d(g)) * (g->parts > 1 ? threads : 1) +
+           gradient_c(g) * (g->few ? threads : g->parts);
 }
 
-/* Panels of `width` channels, [36][panels][room tiles][width]: where quad c of tile t stands. */
+/* Sizes alone. */
+static gradient gradient_of(const cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    int mr = p->g->mr, nr = p->g->nr;
+    gradient g = {.form = s->stride == 1 ? &gradient_stride1 : &gradient_stride2,
+                  .g = p->g,
+                  .tiles = tiling_of(p),
+                  .x = {NULL, s->h, s->w, s->ci},
+                  .dy = {NULL, p->base.oh, p->base.ow, s->co},
+                  .rows = round_up(s->co, mr),
+                  .columns = round_up(s->ci, nr),
+                  .parts = 1};
+    g.total = tile_count(&g.tiles);
+    g.few = (double)g.total * g.form->places <= FEW;
+    if (g.few) {
+        g.room = g.total;
+        return g;
+    }
+    while (2 * g.parts <= PARTS && 2 * g.parts * gradient_c(&g) <= PART_FLOATS &&
+           2 * g.parts * PART_LEAST <= g.total)
+        g.parts *= 2;
+    int panels = CHUNK_FLOATS / (g.form->places * (s->ci + s->co)) / mr;
+    g.room = g.parts > 1 ? PART_TILES : mr * (panels < 4 ? 4 : panels);
+    return g;
+}
+
+/* Channel c of tile t in panels of `width` channels. */
 static size_t panel_place(int c, int width, int room, int t) {
     return ((size_t)(c / width) * room + t) * width + c % width;
 }
 
-/* Both sides of the sum over tiles. */
-typedef struct gradient {
-    const gemm_kernel *g;
-    const conv_shape *s;
-    tiling tiles;
-    int room, rows, columns; /* tiles; co and ci, whole panels */
-    const float *x, *dy;
-    float *v, *d; /* [36][panels][room][nr or mr] */
-} gradient;
-
-/* A tile's gradient at channels c..c+3 into panels; a panel of, say, 14 channels may end amid a
- * quad. */
-static inline void put_gradient(const gradient *g, const column *strip, int c, int t) {
-    int width = g->g->mr;
+/* A run of gradients at channels c..c+3 into panels, tile by tile from row t on; a panel of, say,
+ * 14 channels may end amid a quad. */
+static void put_gradients(const gradient *g, const tile_run *r, column *strip, int c, int t) {
+    int width = g->g->mr, places = g->form->places;
     size_t place = apart(g->room, g->rows);
     if (c % width + 4 <= width) {
-        gradient_tile(strip, g->d + panel_place(c, width, g->room, t), place);
+        float *to = g->d + panel_place(c, width, g->room, t);
+        g->form->out.run(r, c, strip, to, (size_t)width, place);
         return;
     }
-    float m[4 * PLACES];
-    gradient_tile(strip, m, 4);
-    for (int j = 0; j < 4; j++) {
-        float *to = g->d + panel_place(c + j, width, g->room, t);
-        for (int k = 0; k < PLACES; k++) to[k * place] = m[4 * k + j];
+    float m[FORM_RUN * FORM_PLACES * 4];
+    g->form->out.run(r, c, strip, m, 4 * (size_t)places, 4);
+    for (int i = 0; i < 4 * r->tiles; i++) {
+        float *to = g->d + panel_place(c + i % 4, width, g->room, t + i / 4);
+        const float *from = m + i / 4 * 4 * places + i % 4;
+        for (int k = 0; k < places; k++) to[k * place] = from[4 * k];
     }
 }
 
 /* Tiles [i,end), transformed on both sides; tile `first` has the first row of v and d. */
 static void transform_both(const gradient *g, int first, int i, int end) {
+    int nr = g->g->nr;
     size_t place = apart(g->room, g->columns);
-    column strip[STRIP];
+    column strip[FORM_STRIP];
     while (i < end) {
-        tile_run in = run_from(&g->tiles, g->x, g->s->ci, i, end, 1, 6, strip);
-        for (int c = 0; c < g->s->ci; c += 4) {
-            float *to = g->v + panel_place(c, g->g->nr, g->room, i - first);
-            input_columns(&in, c, strip);
-            for (int t = 0; t < in.tiles; t++)
-                input_tile(strip + 4 * t, to + (size_t)t * g->g->nr, place);
-        }
-        tile_run out = run_from(&g->tiles, g->dy, g->s->co, i, end, 0, 4, strip);
-        for (int c = 0; c < g->s->co; c += 4) {
-            gradient_columns(&out, c, strip);
-            for (int t = 0; t < out.tiles; t++) put_gradient(g, strip + 4 * t, c, i - first + t);
-        }
-        i += in.tiles;
+        tile_run x = run_from(&g->tiles, &g->x, &g->form->in, i, end, strip);
+        for (int c = 0; c < g->x.c; c += 4)
+            g->form->in.run(&x, c, strip, g->v + panel_place(c, nr, g->room, i - first), (size_t)nr,
+                            place);
+        tile_run dy = run_from(&g->tiles, &g->dy, &g->form->out, i, end, strip);
+        for (int c = 0; c < g->dy.c; c += 4) put_gradients(g, &dy, strip, c, i - first);
+        i += x.tiles;
     }
 }
 
-/* Products at place k of n tiles: outputs [o, o + mr) with inputs [j, j + nr), onto c. */
-static void multiply_tiles(const gradient *g, int k, int o, int j, int n, float *c, bool add) {
-    const float *v = g->v + k * apart(g->room, g->columns) + (size_t)j * g->room;
-    const float *d = g->d + k * apart(g->room, g->rows) + (size_t)o * g->room;
-    g->g->run(n, d, v, c + j, g->columns, add);
+/* Whether place k is the first of those with the same filter. */
+static bool opens_filter(const gradient *g, int k) {
+    return g->form->places == FILTERS || (k / 9 <= 5 && k % 9 <= 5);
 }
 
-/* Few tiles: a panel of filters goes through all steps at once.  c: [36][mr][columns] a thread. */
-static void gradient_few(const gradient *g, int total, bool add, float *dw, int threads, float *c) {
-    int mr = g->g->mr;
-    size_t place = apart(mr, g->columns);
+/* Products at place k of n tiles: outputs [o, o + mr) with all inputs, onto c [mr][columns]. */
+static void multiply_tiles(const gradient *g, int k, int o, int n, float *c, bool add) {
+    const float *v = g->v + k * apart(g->room, g->columns);
+    const float *d = g->d + k * apart(g->room, g->rows) + (size_t)o * g->room;
+    for (int j = 0; j < g->columns; j += g->g->nr)
+        for (int t = 0; t < n; t += GEMM_KC)
+            g->g->run(least(GEMM_KC, n - t), d + (size_t)t * g->g->mr,
+                      v + (size_t)j * g->room + (size_t)t * g->g->nr, c + j, g->columns,
+                      t > 0 || add || !opens_filter(g, k));
+}
+
+/* Few tiles: a panel of filters goes through all steps at once. */
+static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
+    int mr = g->g->mr, ci = g->x.c;
+    size_t next = apart(mr, g->columns);
 #pragma omp parallel num_threads(threads)
     {
-        float *own = c + omp_get_thread_num() * PLACES * place;
+        float *c = g->c + omp_get_thread_num() * gradient_c(g);
 #pragma omp for schedule(static)
-        for (int i = 0; i < total; i += RUN) transform_both(g, 0, i, least(total, i + RUN));
+        for (int i = 0; i < g->total; i += FORM_RUN)
+            transform_both(g, 0, i, least(g->total, i + FORM_RUN));
 #pragma omp for schedule(dynamic)
-        for (int o = 0; o < g->s->co; o += mr) {
-            for (int k = 0; k < PLACES; k++)
-                for (int j = 0; j < g->columns; j += g->g->nr)
-                    multiply_tiles(g, k, o, j, total, own + k * place, false);
-            for (int r = 0; r < least(mr, g->s->co - o); r++)
-                filter_back(own + (size_t)r * g->columns, place, g->s->ci, add,
-                            dw + (size_t)(o + r) * 9 * g->s->ci);
+        for (int o = 0; o < g->dy.c; o += mr) {
+            for (int k = 0; k < g->form->places; k++)
+                multiply_tiles(g, k, o, g->total, c + form_filter(g->form->places, k) * next,
+                               false);
+            for (int r = 0; r < least(mr, g->dy.c - o); r++)
+                g->form->back(c + (size_t)r * g->columns, next, ci, add,
+                              dw + (size_t)(o + r) * 9 * ci);
         }
     }
 }
 
-/* In parts; c: [parts][36][rows][columns], which are added up in order. */
-static void gradient_parts(const gradient *all, int total, int parts, bool add, float *dw,
-                           int threads, float *c) {
-    size_t place = apart(all->rows, all->columns);
+/* Few channels: a part of the tiles by each thread; the parts are added up in order. */
+static void gradient_parts(const gradient *all, bool add, float *dw, int threads) {
+    size_t next = apart(all->rows, all->columns);
+    int ci = all->x.c;
 #pragma omp parallel num_threads(threads)
     {
         gradient g = *all; /* with memory of this thread's own */
-        g.v += omp_get_thread_num() * PLACES * apart(g.room, g.columns);
-        g.d += omp_get_thread_num() * PLACES * apart(g.room, g.rows);
+        g.v += omp_get_thread_num() * gradient_v(&g);
+        g.d += omp_get_thread_num() * gradient_d(&g);
 #pragma omp for schedule(dynamic)
-        for (int part = 0; part < parts; part++) {
-            int begin = (int)((long)total * part / parts);
-            int end = (int)((long)total * (part + 1) / parts);
+        for (int part = 0; part < g.parts; part++) {
+            int begin = (int)((long)g.total * part / g.parts);
+            int end = (int)((long)g.total * (part + 1) / g.parts);
             for (int first = begin; first < end; first += g.room) {
                 int last = least(end, first + g.room);
                 transform_both(&g, first, first, last);
-                for (int k = 0; k < PLACES; k++)
-                    for (int j = 0; j < g.columns; j += g.g->nr)
-                        for (int o = 0; o < g.rows; o += g.g->mr)
-                            multiply_tiles(&g, k, o, j, last - first,
-                                           c + (part * PLACES + k) * place + (size_t)o * g.columns,
-                                           first > begin);
+                for (int k = 0; k < g.form->places; k++) {
+                    int filter = part * FILTERS + form_filter(g.form->places, k);
+                    for (int o = 0; o < g.rows; o += g.g->mr)
+                        multiply_tiles(&g, k, o, last - first,
+                                       g.c + filter * next + (size_t)o * g.columns, first > begin);
+                }
             }
         }
 #pragma omp for schedule(static)
-        for (int o = 0; o < g.s->co; o++) {
-            float *sum = c + (size_t)o * g.columns;
-            for (int k = 0; k < PLACES; k++)
-                for (int part = 1; part < parts; part++) {
-                    const float *more = sum + (part * PLACES + k) * place;
-                    for (int j = 0; j < g.columns; j++) sum[k * place + j] += more[j];
+        for (int o = 0; o < g.dy.c; o++) {
+            float *sum = g.c + (size_t)o * g.columns;
+            for (int k = 0; k < FILTERS; k++)
+                for (int part = 1; part < g.parts; part++) {
+                    const float *more = sum + (part * FILTERS + k) * next;
+                    for (int j = 0; j < g.columns; j++) sum[k * next + j] += more[j];
                 }
-            filter_back(sum, place, g.s->ci, add, dw + (size_t)o * 9 * g.s->ci);
+            g.form->back(sum, next, ci, add, dw + (size_t)o * 9 * ci);
         }
     }
 }
 
-/* Chunk by chunk; c: [36][rows][columns], the whole gradient. */
-static void gradient_chunks(const gradient *g, int total, bool add, float *dw, int threads,
-                            float *c) {
-    size_t place = apart(g->rows, g->columns);
+/* Many of both: rounds of tiles by all threads, each with its filters. */
+static void gradient_chunks(const gradient *g, bool add, float *dw, int threads) {
+    size_t next = apart(g->rows, g->columns);
+    int ci = g->x.c;
 #pragma omp parallel num_threads(threads)
     {
-        for (int first = 0; first < total; first += g->room) {
-            int n = least(g->room, total - first);
+        for (int first = 0; first < g->total; first += g->room) {
+            int last = least(g->total, first + g->room);
 #pragma omp for schedule(static)
-            for (int i = first; i < first + n; i += RUN)
-                transform_both(g, first, i, least(first + n, i + RUN));
-#pragma omp for schedule(static)
-            for (int k = 0; k < PLACES; k++)
-                for (int j = 0; j < g->columns; j += g->g->nr)
-                    for (int o = 0; o < g->rows; o += g->g->mr)
-                        multiply_tiles(g, k, o, j, n, c + k * place + (size_t)o * g->columns,
-                                       first > 0);
+            for (int i = first; i < last; i += FORM_RUN)
+                transform_both(g, first, i, least(last, i + FORM_RUN));
+                /* those with the most places come last: they are taken first */
+#pragma omp for schedule(dynamic) collapse(2)
+            for (int f = FILTERS - 1; f >= 0; f--)
+                for (int rows = 0; rows < g->rows; rows += ROWS * g->g->mr)
+                    for (int k = 0; k < g->form->places; k++) {
+                        if (form_filter(g->form->places, k) != f) continue;
+                        int end = least(g->rows, rows + ROWS * g->g->mr);
+                        for (int o = rows; o < end; o += g->g->mr)
+                            multiply_tiles(g, k, o, last - first,
+                                           g->c + f * next + (size_t)o * g->columns, first > 0);
+                    }
         }
 #pragma omp for schedule(static)
-        for (int o = 0; o < g->s->co; o++)
-            filter_back(c + (size_t)o * g->columns, place, g->s->ci, add,
-                        dw + (size_t)o * 9 * g->s->ci);
+        for (int o = 0; o < g->dy.c; o++)
+            g->form->back(g->c + (size_t)o * g->columns, next, ci, add, dw + (size_t)o * 9 * ci);
     }
-}
-
-/* How the sum over tiles is taken. */
-typedef struct gradient_plan {
-    bool few;
-    int parts;     /* 1: chunks */
-    int room;      /* tiles at a time */
-    size_t copies; /* of v and d */
-    size_t sums;   /* floats of all c */
-} gradient_plan;
-
-static gradient_plan plan_gradient(const cpu_plan *p) {
-    const conv_shape *s = &p->base.s;
-    tiling t = tiling_of(s);
-    int total = tile_count(&t), mr = p->g->mr;
-    int rows = round_up(s->co, mr), columns = round_up(s->ci, p->g->nr);
-    size_t sums = PLACES * apart(rows, columns);
-    if (total <= FEW)
-        return (gradient_plan){true, 1, total, 1, p->threads * PLACES * apart(mr, columns)};
-    int parts = 1;
-    while (2 * parts <= PARTS && 2 * parts * sums <= PART_FLOATS && 128 * parts <= total)
-        parts *= 2;
-    if (parts > 1)
-        return (gradient_plan){false, parts, PART_TILES, (size_t)p->threads, parts * sums};
-    int panels = CHUNK_FLOATS / (PLACES * (s->ci + s->co)) / mr;
-    return (gradient_plan){false, 1, mr * (panels < 4 ? 4 : panels), 1, sums};
 }
 
 void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                           float *work) {
-    const conv_shape *s = &p->base.s;
-    gradient_plan how = plan_gradient(p);
-    gradient g = {.g = p->g,
-                  .s = s,
-                  .tiles = tiling_of(s),
-                  .room = how.room,
-                  .rows = round_up(s->co, p->g->mr),
-                  .columns = round_up(s->ci, p->g->nr),
-                  .x = x,
-                  .dy = dy};
-    int total = tile_count(&g.tiles);
+    gradient g = gradient_of(p);
+    size_t copies = g.parts > 1 ? (size_t)p->threads : 1;
+    g.x.at = x, g.dy.at = dy;
     g.v = work;
-    g.d = g.v + how.copies * PLACES * apart(g.room, g.columns);
-    float *c = g.d + how.copies * PLACES * apart(g.room, g.rows);
-    if (s->ci < g.columns || s->co < g.rows) /* zeros beyond the channels */
-        memset(work, 0, (size_t)(c - work) * sizeof *work);
-    if (how.few)
-        gradient_few(&g, total, add, dw, p->threads, c);
-    else if (how.parts > 1)
-        gradient_parts(&g, total, how.parts, add, dw, p->threads, c);
+    g.d = g.v + copies * gradient_v(&g);
+    g.c = g.d + copies * gradient_d(&g);
+    if (g.x.c < g.columns || g.dy.c < g.rows) /* zeros beyond the channels */
+        memset(work, 0, (size_t)(g.c - work) * sizeof *work);
+    if (g.few)
+        gradient_few(&g, add, dw, p->threads);
+    else if (g.parts > 1)
+        gradient_parts(&g, add, dw, p->threads);
     else
-        gradient_chunks(&g, total, add, dw, p->threads, c);
+        gradient_chunks(&g, add, dw, p->threads);
 }
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 
-static size_t stage_floats(const cpu_plan *p, int c_in, int c_out, int room, bool few) {
-    int columns = few ? p->g->nr : round_up(c_out, p->g->nr);
-    size_t threads = (size_t)p->threads, u = few ? threads : 1, v = few ? 1 : threads;
-    return PLACES *
-           (u * apart(c_in, columns) + v * apart(room, c_in) + threads * apart(room, columns));
-}
-
 size_t winograd_workspace(cpu_plan *p) {
     const conv_shape *s = &p->base.s;
-    const gemm_kernel *g = p->g;
-    tiling t = tiling_of(s);
-    int total = tile_count(&t), rows = round_up(s->co, g->mr), columns = round_up(s->ci, g->nr);
-    int room = block_tiles(s->ci, s->co, g->mr);
-    bool few = total <= FEW;
-    p->tiles = conv_blocks_make(s->groups, total / s->groups, room);
-    if (few) room = round_up(total, g->mr);
-    size_t forward = stage_floats(p, s->ci, s->co, room, few) + (size_t)p->tiles.blocks * 2 * s->co;
-    size_t data = stage_floats(p, s->co, s->ci, room, few);
-    gradient_plan how = plan_gradient(p);
-    size_t filter =
-        how.copies * PLACES * (apart(how.room, rows) + apart(how.room, columns)) + how.sums;
-    return most(forward, most(data, filter));
+    stage forward = stage_of(p, true), data = stage_of(p, false);
+    gradient g = gradient_of(p);
+    p->tiles = conv_blocks_make(s->groups, tile_count(&forward.tiles) / s->groups, forward.room);
+    size_t sums = (size_t)p->tiles.blocks * 2 * s->co;
+    return most(stage_floats(&forward, p->threads) + sums,
+                most(stage_floats(&data, p->threads), gradient_floats(&g, p->threads)));
 }

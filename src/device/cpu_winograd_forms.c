@@ -1,0 +1,284 @@
+/* cpu_winograd_forms.c: the transforms, each from a formula in one dimension. */
+#include "device/cpu_winograd_forms.h"
+
+#define ALL    _Pragma("GCC unroll 36")
+#define LOOP   _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- stride 1: F(4,3) with the points 0, 1, -1, 2, -2, infinity -------------------------------
+ */
+
+/* B': six inputs to six places */
+INLINE void input_line(const quad d[6], quad o[6]) {
+    quad a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1], c = d[4] - d[2], e = d[3] - d[1];
+    o[0] = c + 4.f * (d[0] - d[2]);
+    o[5] = (d[5] - d[3]) - 4.f * e;
+    e += e;
+    o[1] = a + b;
+    o[2] = a - b;
+    o[3] = c + e;
+    o[4] = c - e;
+}
+
+/* A': six places to four outputs */
+INLINE void output_line(const quad m[6], quad o[4]) {
+    quad s = m[1] + m[2], d = m[1] - m[2], s2 = m[3] + m[4], d2 = m[3] - m[4];
+    o[0] = m[0] + s + s2;
+    o[1] = d + 2.f * d2;
+    o[2] = s + 4.f * s2;
+    o[3] = d + 8.f * d2 + m[5];
+}
+
+/* A: four outputs' gradients to six places */
+INLINE void gradient_line(const quad d[4], quad o[6]) {
+    quad s = d[0] + d[2], q = d[1] + d[3], u = d[0] + 4.f * d[2], w = 2.f * d[1] + 8.f * d[3];
+    o[0] = d[0];
+    o[1] = s + q;
+    o[2] = s - q;
+    o[3] = u + w;
+    o[4] = u - w;
+    o[5] = d[3];
+}
+
+/* G: three weights to six places */
+INLINE void filter_line(const quad g[3], quad o[6]) {
+    quad e = (g[0] + g[2]) * (-1.f / 6), f = g[1] * (1.f / 6);
+    quad u = g[0] * (1.f / 24) + g[2] * (1.f / 6), w = g[1] * (1.f / 12);
+    o[0] = g[0] * .25f;
+    o[1] = e - f;
+    o[2] = e + f;
+    o[3] = u + w;
+    o[4] = u - w;
+    o[5] = g[2];
+}
+
+/* G': six places to three weights' gradients */
+INLINE void filter_back_line(const quad c[6], quad o[3]) {
+    quad s = (c[1] + c[2]) * (1.f / 6), d = (c[2] - c[1]) * (1.f / 6), u = c[3] + c[4],
+         w = c[3] - c[4];
+    o[0] = .25f * c[0] - s + u * (1.f / 24);
+    o[1] = d + w * (1.f / 12);
+    o[2] = u * (1.f / 6) - s + c[5];
+}
+
+/* ---- stride 2: F(4,2) with the points 0, 1, -1, 2, infinity, and four plain products -----------
+ */
+
+/* B' of F(4,2): five inputs to five places */
+INLINE void two_taps_input(quad d0, quad d1, quad d2, quad d3, quad d4, quad o[5]) {
+    quad a = d3 - d1, b = d3 - d2;
+    o[0] = a + 2.f * (d0 - d2);
+    o[1] = b - 2.f * d1;
+    o[2] = b + 2.f * (d1 - d2);
+    o[3] = a;
+    o[4] = (d4 - d2) - 2.f * a;
+}
+
+/* A' of F(4,2): five places to four outputs */
+INLINE void two_taps_output(const quad m[5], quad o[4]) {
+    quad s = m[1] + m[2], d = m[1] - m[2];
+    o[0] = m[0] + s + m[3];
+    o[1] = d + 2.f * m[3];
+    o[2] = s + 4.f * m[3];
+    o[3] = d + 8.f * m[3] + m[4];
+}
+
+/* Nine inputs: those before and behind outputs, F(4,2); then those at them, as they are. */
+INLINE void strided_input_line(const quad d[9], quad o[9]) {
+    two_taps_input(d[0], d[2], d[4], d[6], d[8], o);
+    ALL for (int i = 0; i < 4; i++) o[5 + i] = d[2 * i + 1];
+}
+
+INLINE void strided_output_line(const quad m[9], quad o[4]) {
+    two_taps_output(m, o);
+    ALL for (int i = 0; i < 4; i++) o[i] += m[5 + i];
+}
+
+/* A: four outputs' gradients to nine places */
+INLINE void strided_gradient_line(const quad d[4], quad o[9]) {
+    quad s = d[0] + d[2], q = d[1] + d[3];
+    o[0] = d[0];
+    o[1] = s + q;
+    o[2] = s - q;
+    o[3] = (d[0] + 4.f * d[2]) + (2.f * d[1] + 8.f * d[3]);
+    o[4] = d[3];
+    ALL for (int i = 0; i < 4; i++) o[5 + i] = d[i];
+}
+
+/* The data gradient: five outputs' gradients to nine places, and those to eight inputs' ones. */
+INLINE void strided_data_line(const quad d[5], quad o[9]) {
+    two_taps_input(d[0], d[1], d[2], d[3], d[4], o);
+    ALL for (int i = 0; i < 4; i++) o[5 + i] = d[i];
+}
+
+INLINE void strided_data_output_line(const quad m[9], quad o[8]) {
+    quad odd[4];
+    two_taps_output(m, odd);
+    ALL for (int i = 0; i < 4; i++) o[2 * i] = m[5 + i], o[2 * i + 1] = odd[i];
+}
+
+/* G of F(4,2) for taps 0 and 2; tap 1 as it is */
+INLINE void strided_filter_line(const quad g[3], quad o[6]) {
+    o[0] = g[0] * .5f;
+    o[1] = (g[0] + g[2]) * -.5f;
+    o[2] = (g[2] - g[0]) * (1.f / 6);
+    o[3] = (g[0] + 2.f * g[2]) * (1.f / 6);
+    o[4] = g[2];
+    o[5] = g[1];
+}
+
+INLINE void strided_filter_back_line(const quad c[6], quad o[3]) {
+    quad a = c[1] * .5f, b = (c[3] - c[2]) * (1.f / 6);
+    o[0] = .5f * c[0] - a + b;
+    o[1] = c[5];
+    o[2] = c[4] - a + c[2] * (1.f / 6) + c[3] * (1.f / 3);
+}
+
+/* ---- both dimensions --------------------------------------------------------------------------
+ */
+
+typedef void line(const quad *from, quad *to);
+
+/* transform_run: `side` pixels to n places in each dimension; tiles `step` columns apart. */
+INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t next, size_t place,
+                    int side, int n, int step, line *f) {
+    const float *row[FORM_SIDE];
+    ptrdiff_t along[FORM_SIDE];
+    ALL for (int k = 0; k < side; k++) row[k] = r->row[k] + c, along[k] = r->step[k];
+    LOOP for (int x = r->first; x < r->first + r->columns; x++) {
+        quad d[FORM_SIDE];
+        ALL for (int k = 0; k < side; k++) d[k] = quad_at(row[k]), row[k] += along[k];
+        f(d, strip[x].at);
+    }
+    for (int t = 0; t < r->tiles; t++, strip += step, to += next) {
+        float *at = to;
+        LOOP for (int y = 0; y < n; y++) {
+            quad d[FORM_SIDE], o[FORM_SIDE];
+            ALL for (int x = 0; x < side; x++) d[x] = strip[x].at[y];
+            f(d, o);
+            ALL for (int x = 0; x < n; x++, at += place) quad_put(at, o[x]);
+        }
+    }
+}
+
+/* One tile from n x n places to `side` outputs in each dimension, of which t says what is wanted;
+ * add and has_sums are constants where this is inlined. */
+INLINE void any_output(const float *from, size_t place, const tile_out *t, float *to,
+                       tile_sums *sums, int n, int side, line *f, bool add, bool has_sums) {
+    quad m[FORM_SIDE][8], about = {0}, sum = {0}, squares = {0};
+    if (has_sums) about = sums->about, sum = sums->sum, squares = sums->squares;
+    LOOP for (int x = 0; x < n; x++, from += place) {
+        quad d[FORM_SIDE];
+        ALL for (int y = 0; y < n; y++) d[y] = quad_at(from + y * n * place);
+        f(d, m[x]);
+    }
+    LOOP for (int y = 0; y < t->rows; y++, to += t->row) {
+        quad d[FORM_SIDE], o[8];
+        ALL for (int x = 0; x < n; x++) d[x] = m[x][y];
+        f(d, o);
+        ALL for (int x = 0; x < side; x++) {
+            if (x >= t->columns) break;
+            if (add) o[x] += quad_at(to + x * t->pixel);
+            quad_put(to + x * t->pixel, o[x]);
+            if (!has_sums) continue;
+            o[x] -= about;
+            sum += o[x];
+            squares += o[x] * o[x];
+        }
+    }
+    if (has_sums) sums->sum = sum, sums->squares = squares;
+}
+
+INLINE void choose_output(const float *from, size_t place, const tile_out *t, float *to,
+                          tile_sums *sums, int n, int side, line *f) {
+    if (sums)
+        any_output(from, place, t, to, sums, n, side, f, false, true);
+    else if (t->add)
+        any_output(from, place, t, to, sums, n, side, f, true, false);
+    else
+        any_output(from, place, t, to, sums, n, side, f, false, false);
+}
+
+INLINE void any_filters(quad (*g)[9], float *to, size_t input, size_t next, line *f) {
+    LOOP for (int i = 0; i < 4; i++, g++, to += input) {
+        quad m[6][3];
+        float *at = to;
+        ALL for (int x = 0; x < 3; x++) {
+            quad d[3] = {(*g)[x], (*g)[3 + x], (*g)[6 + x]}, o[6];
+            f(d, o);
+            ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
+        }
+        ALL for (int y = 0; y < 6; y++) {
+            quad o[6];
+            f(m[y], o);
+            ALL for (int x = 0; x < 6; x++, at += next) quad_put(at, o[x]);
+        }
+    }
+}
+
+INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, line *f) {
+    for (int j = 0; j < ci; j += 4) {
+        quad m[3][6];
+        ALL for (int x = 0; x < 6; x++) {
+            quad d[6], o[3];
+            ALL for (int y = 0; y < 6; y++) d[y] = quad_at(c + j + (y * 6 + x) * place);
+            f(d, o);
+            ALL for (int y = 0; y < 3; y++) m[y][x] = o[y];
+        }
+        ALL for (int y = 0; y < 3; y++) {
+            quad o[3];
+            f(m[y], o);
+            ALL for (int x = 0; x < 3; x++) {
+                float *to = dw + (y * 3 + x) * ci + j;
+                if (add) o[x] += quad_at(to);
+                quad_put(to, o[x]);
+            }
+        }
+    }
+}
+
+/* ---- the forms --------------------------------------------------------------------------------
+ */
+
+#define RUN(name, side, n, step, f)                                                                \
+    static void name(const tile_run *r, int c, column *strip, float *to, size_t next,              \
+                     size_t place) {                                                               \
+        any_run(r, c, strip, to, next, place, side, n, step, f);                                   \
+    }
+RUN(input_run, 6, 6, 4, input_line)
+RUN(gradient_run, 4, 6, 4, gradient_line)
+RUN(strided_input_run, 9, 9, 8, strided_input_line)
+RUN(strided_gradient_run, 4, 9, 4, strided_gradient_line)
+RUN(strided_data_run, 5, 9, 4, strided_data_line)
+
+#define OUTPUT(name, n, side, f)                                                                   \
+    static void name(const float *from, size_t place, const tile_out *t, float *to,                \
+                     tile_sums *sums) {                                                            \
+        choose_output(from, place, t, to, sums, n, side, f);                                       \
+    }
+OUTPUT(output, 6, 4, output_line)
+OUTPUT(strided_output, 9, 4, strided_output_line)
+OUTPUT(strided_data_output, 9, 8, strided_data_output_line)
+
+static void filters(quad (*g)[9], float *to, size_t input, size_t next) {
+    any_filters(g, to, input, next, filter_line);
+}
+static void strided_filters(quad (*g)[9], float *to, size_t input, size_t next) {
+    any_filters(g, to, input, next, strided_filter_line);
+}
+
+static void back(const float *c, size_t place, int ci, bool add, float *dw) {
+    any_back(c, place, ci, add, dw, filter_back_line);
+}
+static void strided_back(const float *c, size_t place, int ci, bool add, float *dw) {
+    any_back(c, place, ci, add, dw, strided_filter_back_line);
+}
+
+const winograd_form form_stride1 = {36, {4, 6, 1, input_run}, 4, output, filters};
+const winograd_form form_stride2 = {
+    81, {8, 9, 1, strided_input_run}, 4, strided_output, strided_filters};
+const winograd_form form_stride2_data = {
+    81, {4, 5, 0, strided_data_run}, 8, strided_data_output, strided_filters};
+const gradient_form gradient_stride1 = {36, {4, 6, 1, input_run}, {4, 4, 0, gradient_run}, back};
+const gradient_form gradient_stride2 = {
+    81, {8, 9, 1, strided_input_run}, {4, 4, 0, strided_gradient_run}, strided_back};

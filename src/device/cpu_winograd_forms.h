@@ -1,0 +1,92 @@
+/* cpu_winograd_forms.h: Winograd's minimal filtering for 3x3 convolutions (Lavin & Gray, 2016): the
+ * transforms, four channels at a time.
+ *
+ * A form cuts maps into tiles.  A tile's inputs d become `places` numbers a channel, B'dB; filters
+ * g become GgG'; products of the two at each place are summed over channels (cpu_winograd.c), and
+ * A'mA makes the tile's outputs of them.  The filter gradient is G'((A dy A')(B'dB))G.
+ *
+ * Stride 1, F(4x4,3x3): 6x6 inputs, 36 places, 4x4 outputs, where the definition multiplies 144
+ * times.
+ *
+ * Stride 2: in one dimension outputs see the odd inputs with taps 0 and 2, the even ones with tap 1
+ * alone.  The odd ones are a convolution of stride 1 with two taps, F(4,2): 5 places for 4 outputs;
+ * the even ones are 4 products with one and the same weight.  So 9x9 inputs, 81 places for 4x4
+ * outputs in place of 144, and again 6x6 different filters.  Its data gradient is the transpose:
+ * 8x8 inputs' gradients from 5x5 of the outputs', the odd ones by F(4,2), again 81 places. */
+#ifndef CONR_CPU_WINOGRAD_FORMS_H
+#define CONR_CPU_WINOGRAD_FORMS_H
+
+#include "device/cpu_gemm.h"
+#include "device/cpu_quad.h"
+
+enum {
+    FORM_FILTERS = 36, /* different filters, in any form */
+    FORM_PLACES = 81,  /* at most */
+    FORM_SIDE = 9,     /* rows of pixels under a tile, at most */
+    FORM_RUN = 8,      /* tiles of a row of tiles that are transformed together, at most */
+    FORM_STRIP = 8 * FORM_RUN + 1 /* columns of pixels under them */
+};
+
+/* Tiles side by side, transformed in two steps: first down the columns of the pixels under them,
+ * which they partly share, into a strip of columns; then across, tile by tile. */
+typedef struct column {
+    quad at[FORM_SIDE];
+} column;
+
+typedef struct tile_run {
+    int tiles;
+    int first, columns;          /* of the strip: those inside the map; the others are zero */
+    const float *row[FORM_SIDE]; /* their first pixel, in each row of pixels */
+    ptrdiff_t step[FORM_SIDE];   /* from pixel to pixel; 0: a row outside the map */
+} tile_run;
+
+/* Channels c..c+3 of a run: place k of tile t goes to to[t * next + k * place]. */
+typedef void transform_run(const tile_run *r, int c, column *strip, float *to, size_t next,
+                           size_t place);
+
+/* Which part of a tile lies inside the map, and where it goes. */
+typedef struct tile_out {
+    int rows, columns;
+    size_t row, pixel; /* floats from one to the next */
+    bool add;          /* to what is there; not with sums */
+} tile_out;
+
+/* Sums of a tile's outputs about a guess of their mean. */
+typedef struct tile_sums {
+    quad about, sum, squares;
+} tile_sums;
+
+/* What one side of a form looks like in its map: tile t begins at step * t - margin. */
+typedef struct form_side {
+    int step, side, margin;
+    transform_run *run;
+} form_side;
+
+typedef struct winograd_form {
+    int places;
+    form_side in;
+    int out; /* outputs a side */
+    /* Four channels of one tile from places `place` floats apart; sums grow, or NULL. */
+    void (*output)(const float *from, size_t place, const tile_out *t, float *to, tile_sums *sums);
+    /* Filters from four inputs to four outputs, g[input][tap] a quad over the outputs: to[...] of
+     * the next input `input` floats on, of the next of the 36 places `next`. */
+    void (*filters)(quad (*g)[9], float *to, size_t input, size_t next);
+} winograd_form;
+
+/* For the filter gradient: both sides of the sum, and the way back for one filter,
+ * dw[9][ci] (+)= G'(.)G of c[36][ci], `place` floats from place to place. */
+typedef struct gradient_form {
+    int places;
+    form_side in, out;
+    void (*back)(const float *c, size_t place, int ci, bool add, float *dw);
+} gradient_form;
+
+extern const winograd_form form_stride1, form_stride2, form_stride2_data;
+extern const gradient_form gradient_stride1, gradient_stride2;
+
+/* Which of the filters stands at a place. */
+static inline int form_filter(int places, int k) {
+    return places == FORM_FILTERS ? k : least(k / 9, 5) * 6 + least(k % 9, 5);
+}
+
+#endif
