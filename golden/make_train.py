@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Golden training: ten steps of BYOL, SimSiam and MoCo v2, plain and with CoNR, by torch's autograd.
+"""Golden training: ten steps of BYOL, SimSiam and MoCo v2, plain and with CoNR, by torch.
 
     golden/make_train.py            write train.safetensors beside this script
     golden/make_train.py --check    compute it again, say whether the file is the same
 
-Needs torch and numpy, and golden/make.py for the file format. Everything is computed in float64
-from exact float32 numbers; the same in float32 must stay within APART of it (a third of what a test
-allows), with its first weights moved by an ulp too, and must find the same neighbors and anchors.
+Needs torch, and golden/make.py for the file format. Everything is computed in float64 from exact
+float32 numbers. A test should allow 1e-5 max(1, |loss|) for a loss and BOUND, relative to its norm,
+for a tensor. The same in float32, with its first weights moved by an ulp too, must stay within a
+third of that, and find the same neighbors and anchors.
 No choice of neighbors or of anchors is closer than MARGIN and no input of a ReLU closer to zero
 than RELU_MARGIN: the views of a step are drawn again until that is so. Every switch of a case moves
 its result by ten times what a test allows.
@@ -52,7 +53,7 @@ train.safetensors, F is byol, simsiam or moco, C a case:
     F.offset, F.scale  F32 [tensors]
     F.norms    I32 [norms]   channels of each norm; running statistics: mean [co], variance [co]
     F.of_target  I32 [2]     the target has this many tensors and norms, the first ones
-                             (simsiam: no target, all the same 0 0)
+                             (simsiam has no target: 0 0)
     C.case     I32 [3] = seed, stage, first; metadata `C` holds the settings, a line `key: value`
                              each; what is not named is the default
     C.draw     I32 [10]      which drawing of each step's views
@@ -72,7 +73,9 @@ train.safetensors, F is byol, simsiam or moco, C a case:
     after the ten steps:
     C.w, C.v, C.target         digests of weights, SGD's v, the target's weights
     C.running, C.target_running  digests of mean, variance, mean, variance, ..
-    C.queue    digest of the queue [64,d] as one tensor
+    C.queue    digest of the queue [64,d] as one tensor. Key i of a step's 48 (k_b, k_a) goes to
+               row (48 s + i) % 64; first - 1 is a multiple of 4, so counting s from the beginning
+               of the run gives the same row
     C.w.full, C.target.full  of byol_conr, simsiam_conr and moco_conr: all numbers, tensor after
                              tensor without gaps
     A digest has for each tensor in order: all numbers, if there are at most 32; else 12 numbers:
@@ -441,6 +444,8 @@ def half(q, keys, near, kept, s, queue):
 
 
 class Training:
+    """Ten steps: the first state by formula, then step() after step()."""
+
     def __init__(self, seed, stage, s, dtype, jitter=None):
         self.seed, self.stage, self.s, self.dtype = seed, stage, {**DEFAULTS, **s}, dtype
         s, rows = self.s, all_layers(s)
@@ -517,10 +522,13 @@ class Training:
         return near, keep(keys, labels[ids], centroids, share, self.s, self.margins)
 
     def step(self, s, draw):
+        """The order of things is the method's: rates; forward, online a and b, target b and a;
+        loss; moving average; backward and SGD; queue."""
         framework = self.s["framework"]
         rates = schedule(self.stage, self.s, FIRST[self.stage] + s)
         lr, predictor_lr, m, share = rates
-        a, b = (torch.from_numpy(view(self.seed, draw, self.ids[s], s, v)).to(self.dtype) for v in (0, 1))
+        a, b = (torch.from_numpy(view(self.seed, draw, self.ids[s], s, v)).to(self.dtype)
+                for v in (0, 1))
         if framework == "moco":
             self.average(m)
         (q_a, z_a), (q_b, z_b) = self.online_pass(a), self.online_pass(b)
@@ -543,6 +551,7 @@ class Training:
         if framework == "byol" and self.s["target_update"] == "after":
             self.average(m)
         if framework == "moco":
+            assert (FIRST[self.stage] - 1) * 2 * BATCH % self.s["queue"] == 0
             rows = (2 * BATCH * s + torch.arange(2 * BATCH)) % self.s["queue"]
             self.queue = self.queue.clone()
             self.queue[rows] = torch.cat([k_b, k_a])
@@ -718,7 +727,8 @@ def run_case(name, seed, stage, s):
           "\n    margins", ", ".join(f"{k} {v:.1e}" for k, v in m.least.items()))
     assert away < APART and max(losses) < APART / 10, name
     if m.entries:
-        print(f"    {m.not_local} of {m.entries} neighbors not among the nearest, {m.filled} filled up")
+        print(f"    {m.not_local} of {m.entries} neighbors not among the nearest,",
+              f"{m.filled} filled up")
         assert m.not_local > 0.1 * m.entries, name
     if m.anchors:
         print(f"    {m.removed} of {m.anchors} anchors removed")
