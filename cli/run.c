@@ -44,6 +44,9 @@ void run_clear(const char *run) {
 }
 
 int run_refuse_begun(const char *run) {
+    struct stat about;
+    if (stat(run, &about) == 0 && !S_ISDIR(about.st_mode))
+        return failed("%s: is a file; give a folder, made where it is missing", run);
     if (run_done(run))
         return failed("%s: holds a finished run; give another --out, or remove the folder", run);
     if (run_begun(run))
@@ -52,6 +55,17 @@ int run_refuse_begun(const char *run) {
             "--out, or remove the folder",
             run);
     return EXIT_OK;
+}
+
+void run_make_parents(const char *path) {
+    char *part = path_in(path, "");
+    for (char *c = part + 1; *c && c[1]; c++) {
+        if (*c != '/') continue;
+        *c = 0;
+        mkdir(part, 0777);
+        *c = '/';
+    }
+    free(part);
 }
 
 json_t *run_last_scores(const char *run) {
@@ -81,6 +95,7 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
               const conr_train_options *o, const char *again, conr_train_result *out, int *why) {
     conr_images_info before;
     conr_images_about(m, &before);
+    run_make_parents(o->out);
     int code = conr_train(c, m, s, o, out);
     if (why) *why = code;
     progress_end();
@@ -102,11 +117,11 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* [*K] images of each cluster, by labels.csv; NULL after trouble, which is no failure here.
- * Released by free. */
+/* [*K] images of each cluster, by labels.csv, *K at least what it is; NULL after trouble, which is
+ * no failure here.  Released by free. */
 static int64_t *cluster_sizes(const char *run, int *K) {
     char *path = path_in(run, "labels.csv");
-    int64_t *labels = NULL, *size = NULL, n = 0, most = -1;
+    int64_t *labels = NULL, *size = NULL, n = 0, most = *K - 1;
     if (conr_read_labels(path, "cluster", &labels, &n) == 0) {
         for (int64_t i = 0; i < n; i++)
             if (labels[i] > most && labels[i] < 1000000) most = labels[i];
@@ -147,8 +162,7 @@ static void print_files(const char *run) {
     putchar('\n');
 }
 
-static void print_sizes(const char *run) {
-    int K;
+static void print_sizes(const char *run, int K) {
     int64_t *size = cluster_sizes(run, &K);
     if (size && K > 0) printf("sizes");
     for (int k = 0; size && k < K && k < SIZES_SHOWN; k++) printf(" %lld", (long long)size[k]);
@@ -167,15 +181,14 @@ void run_print(const char *run, const conr_images *m, const conr_train_result *r
         printf("%d clusters", r->clusters);
         if (isfinite(r->silhouette)) printf(", silhouette %.4f", r->silhouette);
         putchar('\n');
-        print_sizes(run);
+        print_sizes(run, r->clusters);
     }
     printf("%lld images, %d epochs, %s, %s images/s\n", (long long)r->images, r->epochs,
            time_text(r->seconds, time), rate_text(r->images_per_s, rate));
     print_files(run);
 }
 
-static void add_sizes(json_t *object, const char *run) {
-    int K;
+static void add_sizes(json_t *object, const char *run, int K) {
     int64_t *size = cluster_sizes(run, &K);
     json_t *sizes = json_array();
     for (int k = 0; size && k < K; k++)
@@ -202,7 +215,7 @@ json_t *run_json(const char *run, const conr_images *m, const conr_train_result 
         json_object_set_new(out, "classes", json_integer(r->scores.classes));
     }
     json_object_set_new(out, "silhouette", json_number(r->silhouette));
-    add_sizes(out, run);
+    add_sizes(out, run, r->clusters);
     return out;
 }
 
@@ -211,7 +224,7 @@ int run_print_finished(const char *run, bool json) {
     if (json) {
         json_t *out = json_pack("{so sb}", "run", json_name(run), "finished", 1);
         json_object_update_missing(out, scores);
-        add_sizes(out, run);
+        add_sizes(out, run, (int)json_integer_value(json_object_get(scores, "clusters")));
         json_decref(scores);
         return print_json(out);
     }

@@ -13,8 +13,12 @@ bool run_done(const char *run);
  * begin there. */
 void run_clear(const char *run);
 
-/* Refuses to train into a folder that holds a run; 0, or EXIT_FAILED after a message. */
+/* Refuses to train into a folder that holds a run, or into what is no folder; 0, or EXIT_FAILED
+ * after a message. */
 int run_refuse_begun(const char *run);
+/* Makes the folders above a path, as far as they are missing: runs/ of runs/photos.  What cannot be
+ * made is told by who then writes there. */
+void run_make_parents(const char *path);
 
 /* The last line of log.jsonl with scores (or, without labels, a silhouette); NULL: none.  Released
  * by json_decref. */

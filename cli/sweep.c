@@ -208,6 +208,7 @@ static int check_shared(const sweep *w, const json_t *settings, const char *from
 static int begin_report(sweep *w) {
     json_t *grid = json_object(), *settings = recipe_json(w->base);
     const char *from = w->options.from;
+    run_make_parents(w->out);
     if (mkdir(w->out, 0777) && errno != EEXIST) {
         json_decref(grid);
         json_decref(settings);
@@ -413,6 +414,7 @@ static int read_all(sweep *w) {
         return usage_error("--recipe: is missing; give one of recipes/ or a run's options.yaml");
     if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
     if (!w->out) return usage_error("--out: is missing; give a folder for the runs");
+    if ((rc = run_refuse_begun(w->out))) return rc;
     w->options = conr_train_defaults();
     w->options.from = flag_text(a, "from");
     if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &w->options.stage))) return rc;

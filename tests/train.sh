@@ -148,14 +148,16 @@ refused 1 "another --out" "${sweep[@]}" --set lr=0.2
 refused 2 "--seeds" sweep "${recipe[@]}" --grid seed=1,2 --out "$work/x"
 
 # ---- the main job, with K unknown and settings of its own
-ok cluster "$data" --clusters auto:2-12 --out "$work/auto" --set width=4 --set size=16 --set epochs=4 --set hidden=32 --set restarts=2
+ok cluster "$data" --clusters auto:2-12 --out "$work/deep/er/auto" --set width=4 --set size=16 --set epochs=4 --set hidden=32 --set restarts=2
 has "clusters"
-[ -s "$work/auto/DONE" ] || complain "cluster left no DONE"
-grep -q '^clusters: 0' "$work/auto/options.yaml" && complain "cluster did not write the K it found"
+[ -s "$work/deep/er/auto/DONE" ] || complain "cluster left no DONE"
+grep -q '^clusters: 0' "$work/deep/er/auto/options.yaml" && complain "cluster did not write the K it found"
 refused 1 "more than the $n images" cluster "$data" --clusters 1000 --out "$work/x"
 refused 2 "--clusters" cluster "$data" --clusters many --out "$work/x"
 refused 2 "not a time" cluster "$data" --clusters 3 --budget soon --out "$work/x"
 refused 1 "no such setting" train "${recipe[@]}" --set colour=1 --out "$work/x"
+refused 1 "is a file" train "${recipe[@]}" --out "$work/tiny.yaml"
+refused 1 "is a file" sweep "${recipe[@]}" --out "$work/tiny.yaml"
 refused 2 "--recipe: is missing" train --data "$data" --out "$work/x"
 
 # ---- a full disk: one line, no half-written file, and resumable
