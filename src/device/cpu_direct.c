@@ -159,11 +159,11 @@ static void put_tile(const gemm_kernel *k, const gather *g, const target *t, int
     bool one_line = !t->scattered || p.x + rows <= g->gw; /* rows lie evenly apart */
     int apart = t->scattered ? t->step * t->c : t->c;
     if (one_line && rows == k->mr && columns == k->nr) {
-        k->run_quads(length, a, b, to, apart, add);
+        k->run_quads(length, a, b, to, apart, add, 1);
         return;
     }
     float tile[GEMM_TILE];
-    k->run_quads(length, a, b, tile, k->nr, false);
+    k->run_quads(length, a, b, tile, k->nr, false, 1);
     for (int r = 0; r < rows; r++, to += apart) {
         if (!one_line && r > 0 && (pixel_next(g, &p), p.x == 0))
             to = target_pixel(t, g, &p) + column;

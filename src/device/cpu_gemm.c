@@ -28,6 +28,8 @@ enum {
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
 
+#define INLINE static inline __attribute__((always_inline))
+
 #ifdef __x86_64__
 #define KERNEL     kernel_avx512
 #define KERNEL_ONE one_avx512
@@ -37,7 +39,8 @@ enum {
 #define NV         2
 #define QUADS      0
 #include "device/cpu_gemm_kernel.h"
-#define KERNEL quads_avx512
+#define KERNEL quad_panel_avx512
+#define PANELS quads_avx512
 #define TARGET __attribute__((target("avx512f")))
 #define VL     16
 #define MR     14
@@ -52,7 +55,8 @@ enum {
 #define NV         2
 #define QUADS      0
 #include "device/cpu_gemm_kernel.h"
-#define KERNEL quads_avx2
+#define KERNEL quad_panel_avx2
+#define PANELS quads_avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #define VL     8
 #define MR     6
@@ -83,7 +87,8 @@ enum {
 #define NV    2
 #define QUADS 0
 #include "device/cpu_gemm_kernel.h"
-#define KERNEL quads_four
+#define KERNEL quad_panel_four
+#define PANELS quads_four
 #define TARGET
 #define VL    4
 #define MR    FOUR_MR

@@ -235,9 +235,8 @@ static void multiply(const stage *s, int tiles, const float *u, float *m) {
         const float *v = s->v + k * apart(s->room, channels);
         const float *filter = u + form_filter(s->form->places, k) * apart(channels, s->columns);
         for (int o = 0; o < s->columns; o += g->nr)
-            for (int r = 0; r < tiles; r += g->mr)
-                g->run_quads(channels, v + (size_t)r * channels, filter + (size_t)o * channels,
-                             m + (size_t)r * s->columns + o, s->columns, false);
+            g->run_quads(channels, v, filter + (size_t)o * channels, m + o, s->columns, false,
+                         tiles / g->mr);
         m += apart(s->room, s->columns);
     }
 }
