@@ -14,7 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART = 10000 }; /* rows ranked between two reports */
+enum {
+    PART = 10000, /* rows ranked between two reports */
+    SMALL = 512   /* rows for which one thread is enough, but in the steps that do the work */
+};
 
 typedef struct entry {
     int32_t col;
@@ -54,57 +57,105 @@ static void counts_to_places(matrix *m) {
     }
 }
 
-static int transpose(const matrix *m, matrix *out) {
-    int rc = matrix_new(m->n, m->start[m->n], out);
+/* The first entry of a row whose column is at least col. */
+static const entry *from_column(const entry *row, const entry *end, int col) {
+    while (row < end) {
+        const entry *middle = row + (end - row) / 2;
+        if (middle->col < col)
+            row = middle + 1;
+        else
+            end = middle;
+    }
+    return row;
+}
+
+/* Each thread fills its own rows of the result, out of its columns of all of m's rows. */
+static int transpose(const matrix *m, int threads, matrix *out) {
+    int n = m->n, rc = matrix_new(n, m->start[n], out);
     if (rc < 0) return rc;
-    for (size_t e = 0; e < m->start[m->n]; e++) out->start[m->entry[e].col + 1]++;
-    counts_to_places(out);
-    for (int i = 0; i < m->n; i++)
-        for (size_t e = m->start[i]; e < m->start[i + 1]; e++)
-            out->entry[out->start[m->entry[e].col + 1]++] = (entry){i, m->entry[e].value};
+#pragma omp parallel num_threads(n < SMALL ? 1 : threads)
+    {
+        int id = omp_get_thread_num(), count = omp_get_num_threads();
+        int low = (int)((long)n * id / count), high = (int)((long)n * (id + 1) / count);
+        for (int i = 0; i < n; i++) {
+            const entry *end = m->entry + m->start[i + 1];
+            const entry *e = from_column(m->entry + m->start[i], end, low);
+            for (; e < end && e->col < high; e++) out->start[e->col + 1]++;
+        }
+#pragma omp barrier
+#pragma omp single
+        counts_to_places(out);
+        for (int i = 0; i < n; i++) {
+            const entry *end = m->entry + m->start[i + 1];
+            const entry *e = from_column(m->entry + m->start[i], end, low);
+            for (; e < end && e->col < high; e++)
+                out->entry[out->start[e->col + 1]++] = (entry){i, e->value};
+        }
+    }
     return 0;
 }
 
-/* out = a + b; out has room for the entries of both. */
-static void add(const matrix *a, const matrix *b, matrix *out) {
+/* Rows were given more room than they took: closes the gaps.  count: [n] */
+static void compact(matrix *m, const size_t *count) {
     size_t to = 0;
-    for (int i = 0; i < a->n; i++) {
-        const entry *x = a->entry + a->start[i], *x_end = a->entry + a->start[i + 1];
-        const entry *y = b->entry + b->start[i], *y_end = b->entry + b->start[i + 1];
-        while (x < x_end || y < y_end) {
-            if (y == y_end || (x < x_end && x->col < y->col)) {
-                out->entry[to++] = *x++;
-            } else if (x == x_end || y->col < x->col) {
-                out->entry[to++] = *y++;
-            } else {
-                out->entry[to++] = (entry){x->col, x->value + y->value};
-                x++, y++;
-            }
-        }
-        out->start[i + 1] = to;
+    for (int i = 0; i < m->n; i++) {
+        size_t from = m->start[i];
+        memmove(m->entry + to, m->entry + from, count[i] * sizeof *m->entry);
+        m->start[i] = to;
+        to += count[i];
     }
+    m->start[m->n] = to;
+    entry *smaller = realloc(m->entry, (to ? to : 1) * sizeof *smaller);
+    if (smaller) m->entry = smaller;
+}
+
+/* out = row i of a + row i of b; returns its entries. */
+static size_t add_rows(const matrix *a, const matrix *b, int i, entry *out) {
+    const entry *x = a->entry + a->start[i], *x_end = a->entry + a->start[i + 1];
+    const entry *y = b->entry + b->start[i], *y_end = b->entry + b->start[i + 1];
+    const entry *start = out;
+    while (x < x_end || y < y_end) {
+        if (y == y_end || (x < x_end && x->col < y->col)) {
+            *out++ = *x++;
+        } else if (x == x_end || y->col < x->col) {
+            *out++ = *y++;
+        } else {
+            *out++ = (entry){x->col, x->value + y->value};
+            x++, y++;
+        }
+    }
+    return (size_t)(out - start);
 }
 
 /* m <- m + m^T */
-static int symmetrize(matrix *m) {
-    int rc = 0;
+static int symmetrize(matrix *m, int threads) {
+    int rc = 0, n = m->n;
     matrix turned = {0}, sum = {0};
-    TRY(transpose(m, &turned));
-    TRY(matrix_new(m->n, 2 * m->start[m->n], &sum));
-    add(m, &turned, &sum);
+    size_t *count = memory_new("neighbors", (size_t)n, sizeof *count);
+    TRY(count ? 0 : CONR_ENOMEM);
+    TRY(transpose(m, threads, &turned));
+    TRY(matrix_new(n, 2 * m->start[n], &sum));
+#pragma omp parallel for num_threads(n < SMALL ? 1 : threads) schedule(static)
+    for (int i = 0; i < n; i++) {
+        sum.start[i] = m->start[i] + turned.start[i];
+        count[i] = add_rows(m, &turned, i, sum.entry + sum.start[i]);
+    }
+    compact(&sum, count);
     matrix_free(m);
     *m = sum;
     sum = (matrix){0};
 done:
     matrix_free(&turned);
     matrix_free(&sum);
+    free(count);
     return rc;
 }
 
 /* A = (R + R^T)/2 of the first k1 of each list.  ids: [n,width] */
-static int adjacency(const int32_t *ids, int n, int width, int k1, matrix *a) {
+static int adjacency(const int32_t *ids, int n, int width, int k1, int threads, matrix *a) {
     int rc = matrix_new(n, (size_t)n * k1, a);
     if (rc < 0) return rc;
+#pragma omp parallel for num_threads(n < SMALL ? 1 : threads) schedule(static)
     for (int i = 0; i < n; i++) {
         entry *row = a->entry + (size_t)i * k1;
         for (int e = 0; e < k1; e++) { /* sorted by insertion: k1 is small */
@@ -115,7 +166,7 @@ static int adjacency(const int32_t *ids, int n, int width, int k1, matrix *a) {
         }
         a->start[i + 1] = (size_t)(i + 1) * k1;
     }
-    return symmetrize(a);
+    return symmetrize(a, threads);
 }
 
 /* ---- propagation ----------------------------------------------------------------------------- */
@@ -157,20 +208,6 @@ static size_t propagate_row(const matrix *a, const affinity_edge *edge, int k2, 
     for (size_t c = 0; c < sum->count; c++)
         if (unit[c] != 0) to[count++] = (entry){sum->col[c], unit[c]};
     return count;
-}
-
-/* Rows were given more room than they took: closes the gaps.  count: [n] */
-static void compact(matrix *m, const size_t *count) {
-    size_t to = 0;
-    for (int i = 0; i < m->n; i++) {
-        size_t from = m->start[i];
-        memmove(m->entry + to, m->entry + from, count[i] * sizeof *m->entry);
-        m->start[i] = to;
-        to += count[i];
-    }
-    m->start[m->n] = to;
-    entry *smaller = realloc(m->entry, (to ? to : 1) * sizeof *smaller);
-    if (smaller) m->entry = smaller;
 }
 
 /* The most entries that row i of the next H can have. */
@@ -282,7 +319,7 @@ static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, in
     one = (one + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
     char *memory = memory_new("neighbors", one, (size_t)dev->threads);
     TRY(memory ? 0 : CONR_ENOMEM);
-    TRY(transpose(h, &columns));
+    TRY(transpose(h, dev->threads, &columns));
     for (int first = 0; first < n; first += PART) {
         int last = first + PART < n ? first + PART : n;
 #pragma omp parallel num_threads(dev->threads)
@@ -318,9 +355,9 @@ int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neigh
     for (int i = 0; i < n; i++)
         affinity_edges(by_s + (size_t)i * width, values + (size_t)i * width, o,
                        edges + (size_t)i * k2);
-    TRY(adjacency(by_s, n, width, o->k1, &a));
+    TRY(adjacency(by_s, n, width, o->k1, dev->threads, &a));
     for (int layer = 0; layer < o->layers; layer++) {
-        if (layer > 0 && o->resymmetrize) TRY(symmetrize(&a));
+        if (layer > 0 && o->resymmetrize) TRY(symmetrize(&a, dev->threads));
         TRY(propagate(dev, &a, edges, k2, &h));
         matrix_free(&a);
         a = h;
