@@ -67,7 +67,8 @@ CONR_API const char *conr_version(void);
 typedef struct conr conr;
 
 /* Opens a device.  device: "auto" (the fastest there is), "ref" (plain loops, the definition of
- * every operation), "cpu".  threads: 0 for all cores.  *out is released by conr_close. */
+ * every operation), "cpu", "cuda" or "cuda:1" (an NVIDIA GPU, activations in bf16; "cuda-f32": in
+ * fp32, slow).  threads: 0 for all cores.  *out is released by conr_close. */
 CONR_API int conr_open(const char *device, int threads, conr **out);
 CONR_API void conr_close(conr *c); /* NULL is fine */
 
@@ -116,8 +117,8 @@ typedef void conr_on_bench(const conr_bench_row *row, void *user);
 CONR_API int conr_bench_ops(conr *c, double seconds_per_case, conr_on_bench *on_row, void *user);
 
 /* The peaks that shares refer to, measured at the first call: FMA operations a second (an FMA
- * counts two) and bytes a second of a large copy (read + written; NULL: not wanted, and the copy's
- * memory not taken), with the context's threads. */
+ * counts two; on a GPU those of a large matrix product) and bytes a second of a large copy (read +
+ * written; NULL: not wanted, and the copy's memory not taken), with the context's threads. */
 CONR_API int conr_bench_peaks(conr *c, double *flops, double *bytes);
 
 /* A training step on made-up images: forward + backward of an encoder, or (byol) all of BYOL's

@@ -11,6 +11,10 @@
 #include <string.h>
 
 int conr_bench_peaks(conr *c, double *flops, double *bytes) {
+    if (c->dev->op.peaks && c->peak_flops == 0) {
+        int rc = c->dev->op.peaks(c->dev, &c->peak_flops, &c->peak_copies);
+        if (rc < 0) return rc;
+    }
     if (bytes && c->peak_copies == 0) {
         int rc = peak_copies(c->dev->threads, &c->peak_copies);
         if (rc < 0) return rc;
@@ -44,7 +48,7 @@ static int check_case(device *dev, device *ref, const op_case *c, double *error)
     *error = -1;
     if (!ref) return 0;
     TRY(trial_new(dev, c, c->check_n, &got));
-    TRY(trial_new(ref, c, c->check_n, &want));
+    TRY(trial_new_as(ref, dev->type, c, c->check_n, &want));
     TRY(trial_run(got));
     TRY(trial_run(want));
     TRY(trial_compare(got, want, error));
@@ -66,7 +70,7 @@ static int bench_case(conr *c, device *ref, const op_case *k, double seconds, co
     row->op = case_name(k);
     row->flops = case_flops(k, n);
     row->bytes = case_bytes(k, n);
-    row->bound = case_bound(k, k->check_n);
+    row->bound = case_bound(k, k->check_n, c->dev->type);
     row->share = (row->flops > 0 ? row->flops / flops : row->bytes / bytes) / row->seconds;
 done:
     trial_free(t);

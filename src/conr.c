@@ -15,8 +15,11 @@ int conr_open(const char *device_name, int threads, conr **out) {
         free(c);
         return rc;
     }
-    snprintf(c->words, sizeof c->words, "%s, %d thread%s", c->dev->name, c->dev->threads,
-             c->dev->threads == 1 ? "" : "s");
+    if (c->dev->words)
+        snprintf(c->words, sizeof c->words, "%s", c->dev->words);
+    else
+        snprintf(c->words, sizeof c->words, "%s, %d thread%s", c->dev->name, c->dev->threads,
+                 c->dev->threads == 1 ? "" : "s");
     *out = c;
     return 0;
 }

@@ -6,7 +6,7 @@
 
 struct conr {
     device *dev;
-    char words[64];                 /* conr_device */
+    char words[96];                 /* conr_device */
     double peak_flops, peak_copies; /* 0 until measured */
 };
 

@@ -227,8 +227,10 @@ double case_bytes(const op_case *c, int n) {
     return touches * sizeof(float);
 }
 
-double case_bound(const op_case *c, int n) {
-    double length = 1; /* of the longest sum */
+double case_bound(const op_case *c, int n, act_type type) {
+    bool acts = c->op <= CASE_MEAN_POOL_BACK;
+    if (type == ACT_BF16 && acts) return 5e-3; /* measured 1e-3 to 3e-3: up to three roundings */
+    double length = 1;                         /* of the longest sum */
     if (c->op == CASE_CONV_FORWARD) length = (double)c->k * c->k * c->ci;
     if (c->op == CASE_CONV_BACK_DATA) length = (double)c->k * c->k * c->co;
     if (c->op == CASE_CONV_BACK_FILTER) length = (double)n * c->h * c->w;
@@ -256,6 +258,7 @@ struct trial {
     int n;
     void *slot[SLOTS]; /* all device memory, to be freed */
     int n_slots;
+    act_type type;  /* that the inputs are rounded to */
     uint32_t drawn; /* tensors drawn so far: each has its own stream */
     output out[OUTPUTS];
     int n_outputs;
@@ -282,6 +285,15 @@ static int slot(trial *t, size_t bytes, void **out) {
     return rc;
 }
 
+/* The nearest bf16: the upper half of a float's bits, ties to even.  Numbers alone, no NaN. */
+static float to_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
 /* Device floats with normal numbers of this size about this mean. */
 static int floats_of(trial *t, size_t count, double size, double mean, float **out) {
     int rc = 0;
@@ -289,6 +301,8 @@ static int floats_of(trial *t, size_t count, double size, double mean, float **o
     if (!host) return CONR_ENOMEM;
     rng r = rng_at(20, 0, t->drawn++, RNG_TEST);
     for (size_t i = 0; i < count; i++) host[i] = (float)(mean + size * rng_normal(&r));
+    for (size_t i = 0; t->type == ACT_BF16 && i < count && !isnan(mean); i++)
+        host[i] = to_bf16(host[i]);
     TRY(slot(t, count * sizeof **out, (void **)out));
     TRY(t->dev->op.put(t->dev, *out, host, count * sizeof **out));
 done:
@@ -711,9 +725,14 @@ static bool is_pool(const op_case *c) {
 static bool is_loss(const op_case *c) { return c->op >= CASE_ROWS_TAKE && c->op <= CASE_BOUNDARY; }
 
 int trial_new(device *dev, const op_case *c, int n, trial **out) {
+    return trial_new_as(dev, dev->type, c, n, out);
+}
+
+int trial_new_as(device *dev, act_type type, const op_case *c, int n, trial **out) {
     trial *t = *out = calloc(1, sizeof *t);
     if (!t) return fail_memory("case", sizeof *t);
     t->dev = dev;
+    t->type = type;
     t->c = *c;
     t->n = n;
     int rc = is_conv(c)   ? open_conv(t)

@@ -51,6 +51,9 @@ extern const int case_count;
 typedef struct trial trial;
 
 int trial_new(device *dev, const op_case *c, int n, trial **out);
+/* The same with inputs rounded to what a device of this type can hold, so that two devices start
+ * from the same numbers; trial_new takes dev's own type. */
+int trial_new_as(device *dev, act_type type, const op_case *c, int n, trial **out);
 void trial_free(trial *t);
 int trial_run(trial *t); /* queues the operation once */
 
@@ -64,7 +67,8 @@ const char *case_name(const op_case *c);
 void case_shape_text(const op_case *c, int n, char *out, size_t size);
 double case_flops(const op_case *c, int n); /* 0 where bytes are what counts */
 double case_bytes(const op_case *c, int n); /* each tensor moved once, activations as floats */
-/* What trial_compare may give on fp32: rounding grows with the root of the sum's length. */
-double case_bound(const op_case *c, int n);
+/* What trial_compare may give on a device with activations of this type.  On fp32 rounding grows
+ * with the root of the sum's length; on bf16 one rounding of a result is 2^-9 of it at most. */
+double case_bound(const op_case *c, int n, act_type type);
 
 #endif

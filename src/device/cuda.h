@@ -15,7 +15,63 @@ void *cuda_stream(device *dev);
 /* fail(CONR_EDEVICE, ...) where a CUDA call or launch went wrong; error: cudaError_t, 0 is fine. */
 int cuda_check(int error, const char *what);
 
+/* Multiprocessors of the device. */
+int cuda_processors(device *dev);
+
+/* `bytes` of device memory for one operation at a time, zeroed when new.  It grows on demand, which
+ * a first plain run sees to before anything is recorded; what was handed out stays valid. */
+int cuda_scratch(device *dev, size_t bytes, void **out);
+
+/* Counters in device memory, zero before and after every kernel: by them the block that finishes
+ * last knows that it does. */
+enum { CUDA_COUNTERS = 1 << 16 };
+unsigned *cuda_counters(device *dev);
+
+/* Where activations are bf16, convolutions want weights so too: the device keeps a bf16 copy of
+ * every block of floats that was used as weights, at the same offsets.  sgd and average write it on
+ * the way; put, copy and zero make it stale, and it is written anew before its next use.
+ * The copy that belongs to w, or NULL where there is none. */
+void *cuda_shadow(device *dev, const float *w);
+
+/* ---- kernels behind more than one entry (cuda/ *.cu); all are queued on the stream ------------
+ */
+
+/* Floats <-> activations of either type. */
+int cuda_act_from(device *dev, const float *x, size_t count, act *out);
+int cuda_act_to(device *dev, const act *x, size_t count, float *out);
+/* to_bf16[i] = from[i] */
+int cuda_to_bf16(device *dev, const float *from, size_t count, void *to_bf16);
+/* out = (add ? out : 0) + from, of activations (bf16 or float by the device) into floats */
+int cuda_grow_floats(device *dev, const void *from, bool from_bf16, size_t count, bool add,
+                     float *out);
+/* to += from */
+int cuda_acts_add(device *dev, const act *from, size_t count, act *to);
+/* Every `stride`-th pixel of rows and columns of x [n,h,w,c], one after the other; and back, added
+ * to those pixels of dx or, where !add, with zeros in between. */
+int cuda_pick_pixels(device *dev, const conv_plan *p, const act *x, act *picked);
+int cuda_spread_pixels(device *dev, const conv_plan *p, const act *picked, bool add, act *dx);
+
+/* sums[g] of y about shift: [groups][2][c] */
+int cuda_group_sums(device *dev, const norm_shape *s, const act *y, const float *shift,
+                    float *sums);
+/* dbias = (add ? dbias : 0) + sum over the rows of dy [rows,c] */
+int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, bool add, float *dbias);
+
+/* y += bias, row by row */
+int cuda_add_bias(device *dev, act *y, size_t rows, int c, const float *bias);
+
+/* Convolutions of any shape as plain loops: for what no library takes.  Not fast. */
+int cuda_plain_forward(device *dev, const conv_plan *p, const act *x, const float *w,
+                       const float *bias, act *y);
+int cuda_plain_back_data(device *dev, const conv_plan *p, const act *dy, const float *w, bool add,
+                         act *dx);
+int cuda_plain_back_filter(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
+                           float *dw);
+
 /* Each fills its part of the table. */
+void cuda_conv_ops(device_ops *op);    /* convolutions */
+void cuda_norm_ops(device_ops *op);    /* batch norm */
+void cuda_basic_ops(device_ops *op);   /* activations, pools, weights */
 void cuda_feature_ops(device_ops *op); /* rows, choice, losses, neighborhoods, views */
 
 #ifdef __cplusplus

@@ -8,22 +8,29 @@
 #include <string.h>
 #include <unistd.h>
 
+static int open_as(const char *name, int threads, device *dev) {
+    bool ref = !strcmp(name, "ref");
+    *dev = (device){.name = ref ? "ref" : "cpu", .type = ACT_F32, .act_size = sizeof(float)};
+    dev->threads = ref ? 1 : threads ? threads : omp_get_num_procs();
+    if (!strncmp(name, "cuda", 4)) return device_cuda_open(dev, name);
+    dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (!ref) return device_cpu_open(dev);
+    device_ref_ops(&dev->op);
+    return 0;
+}
+
 int device_open(const char *name, int threads, device **out) {
     *out = NULL;
     if (threads < 0)
         return fail(CONR_EINVAL, "threads: %d is negative; give 0 for all cores", threads);
-    bool ref = strcmp(name, "ref") == 0, cpu = !strcmp(name, "cpu") || !strcmp(name, "auto");
-    if (!strncmp(name, "cuda", 4))
-        return fail(CONR_EDEVICE, "%s: this build has no CUDA backend; use --device cpu", name);
-    if (!ref && !cpu) return fail(CONR_EINVAL, "%s: no such device; use auto, cpu or ref", name);
+    bool automatic = !strcmp(name, "auto");
+    if (!automatic && strcmp(name, "ref") && strcmp(name, "cpu") && strncmp(name, "cuda", 4))
+        return fail(CONR_EINVAL, "%s: no such device; use auto, cpu, cuda or ref", name);
 
     device *dev = calloc(1, sizeof *dev);
     if (!dev) return fail_memory("device", sizeof *dev);
-    *dev = (device){.name = ref ? "ref" : "cpu", .type = ACT_F32, .act_size = sizeof(float)};
-    dev->threads = ref ? 1 : threads ? threads : omp_get_num_procs();
-    dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (ref) device_ref_ops(&dev->op);
-    int rc = ref ? 0 : device_cpu_open(dev);
+    int rc = open_as(automatic ? "cuda" : name, threads, dev);
+    if (rc < 0 && automatic) rc = open_as("cpu", threads, dev);
     if (rc < 0) {
         free(dev);
         return rc;

@@ -14,6 +14,8 @@
  * - What varies from step to step (learning rate, ...) is read from step_values in device memory,
  *   so that a recorded sequence of operations can be replayed.
  * - Sums have a fixed order: the same bits again, whatever the number of threads.
+ * - Weights (of convolutions) are written by put, copy, zero, sgd and average alone, so that a
+ *   device can keep a copy of them in the type it computes in.
  *
  * Groups.  Batch statistics are taken over `groups` contiguous equal parts of the batch, each with
  * its own mean and variance: 2 for two views in one batch, batch/128 for the released code's
@@ -107,6 +109,14 @@ typedef struct device_ops {
      * on.  *r starts as NULL and is released by recording_free. */
     int (*repeat)(device *dev, int (*body)(void *arg), void *arg, recording **r);
     void (*recording_free)(device *dev, recording *r); /* NULL is fine */
+
+    /* Optional (NULL: the host's clock and sync): a moment in the queue, and the seconds between
+     * two of them, which waits for the second.  Moments are kept for the device's life; few are. */
+    int (*moment)(device *dev, void **out);
+    int (*seconds)(device *dev, void *from, void *to, double *out);
+    /* Optional (NULL: the host's): this device's peaks: operations a second of a large matrix
+     * product in the type of its activations, bytes a second of a large copy, read + written. */
+    int (*peaks)(device *dev, double *flops, double *bytes);
 
     /* float <-> activations, count numbers */
     int (*act_from)(device *dev, const float *x, size_t count, act *out);
@@ -238,9 +248,10 @@ typedef struct device_ops {
 } device_ops;
 
 struct device {
-    const char *name; /* "ref", "cpu" */
-    act_type type;    /* of activations */
-    size_t act_size;  /* bytes of one */
+    const char *name;  /* "ref", "cpu", "cuda" */
+    const char *words; /* the machine in words, or NULL; the backend's */
+    act_type type;     /* of activations */
+    size_t act_size;   /* bytes of one */
     int threads;
     size_t memory; /* bytes that may be taken in all; 0: unknown */
     device_ops op;
@@ -249,7 +260,8 @@ struct device {
     void *progress_user;
 };
 
-/* name: "auto", "ref", "cpu", "cuda", "cuda:1".  threads: 0 for all cores. */
+/* name: "auto" (a usable GPU where the build and the machine have one, else the CPU), "ref", "cpu",
+ * "cuda", "cuda:1"; "cuda-f32" has fp32 activations, for checks.  threads: 0 for all cores. */
 int device_open(const char *name, int threads, device **out);
 void device_close(device *dev); /* NULL is fine */
 
@@ -262,8 +274,10 @@ static inline act *act_at(const device *dev, act *block, size_t at) {
     return (act *)((char *)block + at * dev->act_size);
 }
 
-/* Each backend fills the whole table; cpu also keeps memory in dev->own. */
+/* Each backend fills the whole table; cpu and cuda also keep memory in dev->own.  The CUDA one is
+ * cuda.c or, in a build without it, cuda_none.c, which fails. */
 void device_ref_ops(device_ops *op);
 int device_cpu_open(device *dev);
+int device_cuda_open(device *dev, const char *name);
 
 #endif

@@ -24,7 +24,7 @@ static void cpu_equals_ref(void **state) {
     for (int i = 0; i < case_count; i++) {
         const op_case *c = &case_list[i];
         trial *want = run_case(ref, c), *got = run_case(cpu, c);
-        double error, bound = case_bound(c, c->check_n);
+        double error, bound = case_bound(c, c->check_n, cpu->type);
         char shape[96];
         case_shape_text(c, c->check_n, shape, sizeof shape);
         assert_ok(trial_compare(got, want, &error));

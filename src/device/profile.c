@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *const profile_names[PROFILE_KINDS] = {
@@ -21,14 +22,44 @@ static device_ops real; /* of the one device that is watched */
 static device *watched;
 static double spent[PROFILE_KINDS];
 
-/* A timed entry: same parameters, then the real one, then wait. */
+/* On a device that knows moments: what was queued between which two, read at the end. */
+typedef struct stretch {
+    profile_kind kind;
+    void *from, *to;
+} stretch;
+static stretch *stretches;
+static size_t n_stretches, room;
+
+/* Starts a stretch where the device knows moments, else the clock. */
+static int begin(device *dev, profile_kind kind, double *before) {
+    if (!real.moment) {
+        *before = clock_now();
+        return 0;
+    }
+    if (n_stretches == room) {
+        stretch *more = realloc(stretches, (2 * room + 256) * sizeof *more);
+        if (!more) return fail_memory("profile", (double)room);
+        stretches = more;
+        room = 2 * room + 256;
+    }
+    stretches[n_stretches] = (stretch){.kind = kind};
+    return real.moment(dev, &stretches[n_stretches++].from);
+}
+
+static int end(device *dev, profile_kind kind, double before) {
+    if (real.moment) return real.moment(dev, &stretches[n_stretches - 1].to);
+    int rc = real.sync(dev);
+    spent[kind] += clock_now() - before;
+    return rc;
+}
+
+/* A timed entry: same parameters, the real one in between. */
 #define TIMED(kind, entry, PARAMETERS, ARGUMENTS)                                                  \
     static int timed_##entry PARAMETERS {                                                          \
-        double before = clock_now();                                                               \
-        int rc = real.entry ARGUMENTS;                                                             \
-        if (rc == 0) rc = real.sync(dev);                                                          \
-        spent[kind] += clock_now() - before;                                                       \
-        return rc;                                                                                 \
+        double before = 0;                                                                         \
+        int rc = begin(dev, kind, &before);                                                        \
+        if (rc == 0) rc = real.entry ARGUMENTS;                                                    \
+        return rc < 0 ? rc : end(dev, kind, before);                                               \
     }
 
 TIMED(PROFILE_CONV_FORWARD, conv_forward,
@@ -96,6 +127,14 @@ void profile_start(device *dev) {
 void profile_stop(device *dev, double seconds[PROFILE_KINDS]) {
     ASSERT(watched == dev);
     dev->op = real;
+    for (size_t i = 0; i < n_stretches; i++) {
+        double took;
+        const stretch *s = &stretches[i];
+        if (s->to && real.seconds(dev, s->from, s->to, &took) == 0) spent[s->kind] += took;
+    }
+    free(stretches);
+    stretches = NULL;
+    n_stretches = room = 0;
     watched = NULL;
     memcpy(seconds, spent, sizeof spent);
 }

@@ -1,7 +1,8 @@
 /* profile.h: where a device's time goes, by kind of operation.
  *
  * profile_start puts timed entries over a device's table, profile_stop takes them off again.  Each
- * entry waits for the device, so this is for looking, not for racing.  One device at a time. */
+ * entry waits for the device, or marks its moments in the queue where the device has such, so this
+ * is for looking, not for racing.  One device at a time. */
 #ifndef CONR_PROFILE_H
 #define CONR_PROFILE_H
 

@@ -76,8 +76,18 @@ static int output_in_backward(const pass *p, int l) {
     return made_again(p, l) ? Z_BACK : output_kind(&p->net->layer[l]);
 }
 
-/* Lifetimes.  Moments: forward of layer l is l, its backward 2 end - 1 - l; the same order of
- * reads and writes as in forward_layer and backward_layer below. */
+/* The layer whose backward is the i-th from the end.  A projection shortcut stands behind the
+ * convolution that reads the same input; its turn comes last, for then it only has to add on the
+ * pixels that it saw, not to write all of them. */
+static int backward_turn(const pass *p, int i) {
+    const layer *x = p->net->layer;
+    if (x[i].joined && i > 0 && x[i - 1].in == x[i].in) return i - 1;
+    if (i + 1 < p->o.end && x[i + 1].joined && x[i + 1].in == x[i].in) return i + 1;
+    return i;
+}
+
+/* Lifetimes.  Moments: forward of layer l is l, its backward 2 end - 1 - its turn; the same order
+ * of reads and writes as in forward_layer and backward_layer below. */
 static void plan_lifetimes(pass *p) {
     int end = p->o.end;
     for (int l = 0; l < end; l++) {
@@ -102,7 +112,7 @@ static void plan_lifetimes(pass *p) {
     touch(p, end - 1, G, end);
     for (int l = end - 1; l >= 0; l--) {
         const layer *x = &p->net->layer[l];
-        int moment = 2 * end - 1 - l;
+        int moment = 2 * end - 1 - backward_turn(p, l);
         touch(p, l, G, moment);
         if (x->add >= 0) {
             touch(p, l, Z, moment); /* the mask */
@@ -462,7 +472,8 @@ int pass_backward(pass *p, const parameters *at, const act *images, const float 
     memset(p->has_gradient, 0, (size_t)end * sizeof *p->has_gradient);
     TRY(p->dev->op.act_from(p->dev, d, (size_t)p->o.n * last->oh * last->ow * last->co,
                             acts_of(p, end - 1, G)));
-    for (int l = end - 1; l >= 0; l--) TRY(backward_layer(p, at, images, add, dw, l));
+    for (int i = end - 1; i >= 0; i--)
+        TRY(backward_layer(p, at, images, add, dw, backward_turn(p, i)));
 done:
     return rc;
 }

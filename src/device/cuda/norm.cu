@@ -1,0 +1,496 @@
+/* norm.cu: batch norm, per group and channel, with what is added and the ReLU in the same pass.
+ *
+ * All of it is bound by memory.  A thread keeps its V channels (16 bytes) over all its rows, so
+ * coefficients and sums stay in registers, and has several rows in flight.  Passes that follow each
+ * other walk in opposite directions: what one touched last is still in the cache when the next
+ * begins.  Sums: a thread's rows, then the block's threads in halves, then the blocks in order, by
+ * the block that finishes last; no float is ever added by an atomic. */
+#include "vector.cuh"
+
+enum { SUMMING = 512, APPLYING = 256, LANES = 64 /* vectors of a row that one block takes */ };
+
+/* How threads and blocks lie over [rows,c]: grid (blocks, groups, chunks). */
+typedef struct lie {
+    int lanes, height; /* of a block: vectors by rows */
+    int blocks, chunks;
+} lie;
+
+static lie lie_of(device *dev, int threads, int per_processor, int groups, size_t rows,
+                  int vectors) {
+    lie l;
+    l.lanes = vectors < LANES ? vectors : LANES;
+    l.height = threads / l.lanes;
+    l.chunks = (vectors + l.lanes - 1) / l.lanes;
+    long most = (long)((rows + l.height * 4 - 1) / ((size_t)l.height * 4));
+    long want = (long)cuda_processors(dev) * per_processor / ((long)groups * l.chunks);
+    long blocks = want < most ? want : most;
+    l.blocks = (int)(blocks < 1 ? 1 : blocks);
+    return l;
+}
+
+static size_t partial_floats(const lie *l, int groups, int v) {
+    return (size_t)groups * l->chunks * l->blocks * 2 * l->lanes * v;
+}
+
+/* Where a thread stands. */
+struct place {
+    int row, channel; /* first row; channel < 0: has nothing to do */
+    int step;         /* from row to row */
+    size_t group_at;  /* offset of its group, in numbers */
+};
+
+template <int V> static __device__ place place_of(const lie &l, int rows, int c) {
+    place p;
+    int lane = threadIdx.x % l.lanes, height = threadIdx.x / l.lanes;
+    int vector = blockIdx.z * l.lanes + lane;
+    p.row = blockIdx.x * l.height + height;
+    p.channel = height < l.height && vector < c / V ? vector * V : -1;
+    p.step = gridDim.x * l.height;
+    p.group_at = (size_t)blockIdx.y * rows * c;
+    return p;
+}
+
+/* Where the results of a summing kernel go. */
+typedef struct totals {
+    float *partial;        /* [groups][chunks][blocks][2][lanes * V] */
+    unsigned *counters;    /* [groups * chunks], then [chunks] */
+    float *sums;           /* [groups][2][c] or NULL */
+    float *first, *second; /* [c]: totals over the groups of sums 0 and 1, or NULL */
+    bool add;              /* to first and second */
+} totals;
+
+/* Whether this block is the last of `count` to come here. */
+static __device__ bool is_last(unsigned *counter, unsigned count) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicInc(counter, count - 1) == count - 1;
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
+/* From every thread's sums a, b of its channels to the totals. */
+template <int V>
+static __device__ void sum_up(const lie &l, int c, float a[V], float b[V], const totals &t) {
+    __shared__ float cell[2 * V][SUMMING];
+    int tid = threadIdx.x, height = tid / l.lanes, width = l.lanes * V;
+    for (int n = l.height; n > 1;) {
+        int half = (n + 1) / 2;
+        __syncthreads();
+        if (height >= half && height < n)
+            for (int i = 0; i < V; i++) cell[i][tid] = a[i], cell[V + i][tid] = b[i];
+        __syncthreads();
+        if (height + half < n)
+            for (int i = 0; i < V; i++) {
+                a[i] += cell[i][tid + half * l.lanes];
+                b[i] += cell[V + i][tid + half * l.lanes];
+            }
+        n = half;
+    }
+    int group = blockIdx.y, chunk = blockIdx.z, set = group * gridDim.z + chunk;
+    float *mine = t.partial + ((size_t)set * gridDim.x + blockIdx.x) * 2 * width;
+    if (tid < l.lanes)
+        for (int i = 0; i < V; i++) {
+            mine[tid * V + i] = a[i];
+            mine[width + tid * V + i] = b[i];
+        }
+    if (!is_last(&t.counters[set], gridDim.x)) return;
+
+    /* the blocks' sums: a few parts side by side, each in order, then the parts */
+    enum { F = V >= 4 ? 4 : 1 };
+    int items = 2 * width / F, parts = SUMMING / items, part = tid / items, item = tid % items;
+    float *flat = &cell[0][0];
+    const float *from = t.partial + (size_t)set * gridDim.x * 2 * width;
+    if (part < parts) {
+        float sum[F] = {0};
+#pragma unroll 8
+        for (int block = part; block < gridDim.x; block += parts) {
+            float x[F];
+            floats<float, F>(load<float, F>(from + (size_t)block * 2 * width + item * F), x);
+            for (int i = 0; i < F; i++) sum[i] += x[i];
+        }
+        for (int i = 0; i < F; i++) flat[(part * items + item) * F + i] = sum[i];
+    }
+    __syncthreads();
+    float *out = t.sums ? t.sums + (size_t)group * 2 * c + chunk * width : NULL;
+    for (int i = tid; i < 2 * width; i += SUMMING) {
+        float sum = 0;
+        for (part = 0; part < parts; part++) sum += flat[part * 2 * width + i];
+        int which = i / width, channel = i % width;
+        if (chunk * width + channel >= c) continue;
+        if (out) out[which * c + channel] = sum;
+        float *total = which ? t.second : t.first;
+        if (!t.sums && total)
+            total += chunk * width, total[channel] = sum + (t.add ? total[channel] : 0);
+    }
+    if (!t.sums || !t.first) return;
+    if (!is_last(&t.counters[gridDim.y * gridDim.z + chunk], gridDim.y)) return;
+    for (int i = tid; i < 2 * width; i += SUMMING) {
+        int which = i / width, channel = chunk * width + i % width;
+        if (channel >= c) continue;
+        float *total = which ? t.second : t.first, sum = t.add ? total[channel] : 0;
+        for (int g = 0; g < gridDim.y; g++)
+            sum += __ldcg(&t.sums[((size_t)g * 2 + which) * c + channel]);
+        total[channel] = sum;
+    }
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* Sums of y - shift and its square; from the end to the beginning. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(SUMMING)
+    group_sums(lie l, int rows, int c, const T *y, const float *shift, totals t) {
+    enum { U = 8 };
+    place p = place_of<V>(l, rows, c);
+    float a[V] = {0}, b[V] = {0}, s[V] = {0};
+    if (p.channel >= 0) {
+        const T *from = y + p.group_at + p.channel;
+        for (int i = 0; i < V && shift; i++) s[i] = shift[p.channel + i];
+        for (long r = rows - 1 - p.row; r >= 0; r -= (long)U * p.step) {
+            vec<T, V> v[U];
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (r - (long)u * p.step >= 0) v[u] = load<T, V>(from + (r - (long)u * p.step) * c);
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                if (r - (long)u * p.step < 0) break;
+                float x[V];
+                floats<T, V>(v[u], x);
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    float d = x[i] - s[i];
+                    a[i] += d;
+                    b[i] += d * d;
+                }
+            }
+        }
+    }
+    sum_up<V>(l, c, a, b, t);
+}
+
+static int sums_of(device *dev, int rows, int c, int groups, const act *y, const float *shift,
+                   totals t) {
+    int rc = 0;
+    lie l;
+#define CALL(T, V)                                                                                 \
+    do {                                                                                           \
+        l = lie_of(dev, SUMMING, 1, groups, (size_t)rows, c / V);                                  \
+        rc =                                                                                       \
+            cuda_scratch(dev, partial_floats(&l, groups, V) * sizeof(float), (void **)&t.partial); \
+        if (rc < 0) return rc;                                                                     \
+        t.counters = cuda_counters(dev);                                                           \
+        group_sums<T, V><<<dim3(l.blocks, groups, l.chunks), SUMMING, 0, stream_of(dev)>>>(        \
+            l, rows, c, (const T *)y, shift, t);                                                   \
+    } while (0)
+    BY_TYPE(dev, c, CALL);
+#undef CALL
+    return launched("sums");
+}
+
+extern "C" int cuda_group_sums(device *dev, const norm_shape *s, const act *y, const float *shift,
+                               float *sums) {
+    totals t = {};
+    t.sums = sums;
+    return sums_of(dev, s->n / s->groups * s->hw, s->c, s->groups, y, shift, t);
+}
+
+extern "C" int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, bool add,
+                                float *dbias) {
+    totals t = {};
+    t.first = dbias;
+    t.add = add;
+    return sums_of(dev, (int)rows, c, 1, dy, NULL, t);
+}
+
+static __global__ void finish(int c, int groups, int passes, double count, const float *sums,
+                              float momentum, float *running, float *stat) {
+    int j = blockIdx.x * blockDim.x + threadIdx.x, per_pass = groups / passes;
+    if (j >= c) return;
+    double shift = running[j], unbiased = count > 1 ? count / (count - 1) : 1;
+    float running_mean = running[j], running_var = running[c + j];
+    for (int pass = 0; pass < passes; pass++) {
+        double mean_sum = 0, var_sum = 0;
+        for (int g = pass * per_pass; g < (pass + 1) * per_pass; g++) {
+            double mean = sums[(2 * (size_t)g + 0) * c + j] / count;
+            double var = sums[(2 * (size_t)g + 1) * c + j] / count - mean * mean;
+            if (var < 0) var = 0;
+            stat[(2 * (size_t)g + 0) * c + j] = (float)(mean + shift);
+            stat[(2 * (size_t)g + 1) * c + j] = (float)(1 / sqrt(var + NORM_EPS));
+            mean_sum += mean + shift;
+            var_sum += var;
+        }
+        if (momentum <= 0) continue;
+        running_mean += momentum * (float)(mean_sum / per_pass - running_mean);
+        running_var += momentum * (float)(unbiased * var_sum / per_pass - running_var);
+    }
+    if (momentum <= 0) return;
+    running[j] = running_mean;
+    running[c + j] = running_var;
+}
+
+static int cuda_norm_finish(device *dev, int c, int groups, int passes, double count,
+                            const float *sums, float momentum, float *running, float *stat) {
+    finish<<<(c + 63) / 64, 64, 0, stream_of(dev)>>>(c, groups, passes, count, sums, momentum,
+                                                     running, stat);
+    return launched("norm_finish");
+}
+
+static __global__ void from_running(int c, const float *running, float *stat) {
+    int j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= c) return;
+    stat[j] = running[j];
+    stat[c + j] = (float)(1 / sqrt((double)running[c + j] + NORM_EPS));
+}
+
+static int cuda_norm_from_running(device *dev, int c, const float *running, float *stat) {
+    from_running<<<(c + 63) / 64, 64, 0, stream_of(dev)>>>(c, running, stat);
+    return launched("norm_from_running");
+}
+
+/* (y - mean) * scale + beta for V channels of a group. */
+template <int V> struct affine { float mean[V], scale[V], beta[V]; };
+
+template <int V>
+static __device__ affine<V> affine_of(const normed &v, int group, int c, int channel) {
+    affine<V> a;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int at = channel + i;
+        const float *stat = v.stat + (size_t)group * 2 * c;
+        a.mean[i] = v.stat ? stat[at] : 0;
+        a.scale[i] = v.stat ? stat[c + at] * v.gamma[at] : 1;
+        a.beta[i] = v.stat ? v.beta[at] : 0;
+    }
+    return a;
+}
+
+template <int V> static __device__ float normalized(const affine<V> &a, int i, float y) {
+    return (y - a.mean[i]) * a.scale[i] + a.beta[i];
+}
+
+typedef enum added { NOTHING, RESIDUAL, SHORTCUT } added;
+
+template <typename T, int V, int A>
+static __global__ void __launch_bounds__(APPLYING, A ? 2 : 3)
+    apply(lie l, int rows, int c, normed y, normed shortcut, const T *residual, bool relu, T *z) {
+    enum { U = A == SHORTCUT ? 3 : 4 };
+    place p = place_of<V>(l, rows, c);
+    if (p.channel < 0) return;
+    size_t at = p.group_at + p.channel;
+    const T *main = (const T *)y.y + at;
+    const T *other = (A == SHORTCUT ? (const T *)shortcut.y : residual) + at;
+    affine<V> f = affine_of<V>(y, blockIdx.y, c, p.channel), g;
+    if (A == SHORTCUT) g = affine_of<V>(shortcut, blockIdx.y, c, p.channel);
+    for (long r = p.row; r < rows; r += (long)U * p.step) {
+        vec<T, V> v[U], o[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            long at_row = r + (long)u * p.step;
+            if (at_row >= rows) break;
+            v[u] = load<T, V>(main + at_row * c);
+            if (A) o[u] = load<T, V>(other + at_row * c);
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            long at_row = r + (long)u * p.step;
+            if (at_row >= rows) break;
+            float x[V], extra[V];
+            floats<T, V>(v[u], x);
+            if (A) floats<T, V>(o[u], extra);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                x[i] = normalized<V>(f, i, x[i]);
+                if (A == RESIDUAL) x[i] += extra[i];
+                if (A == SHORTCUT) x[i] += normalized<V>(g, i, extra[i]);
+                if (relu && x[i] < 0) x[i] = 0;
+            }
+            store<T, V>(z + at + at_row * c, x);
+        }
+    }
+}
+
+static int cuda_norm_apply(device *dev, const norm_shape *s, const normed *y,
+                           const normed *shortcut, const act *residual, bool relu, act *z) {
+    int rows = s->n / s->groups * s->hw, c = s->c;
+    normed none = {}, with = shortcut ? *shortcut : none;
+    if (shortcut && residual) return cuda_check((int)cudaErrorNotSupported, "norm_apply");
+#define RUN(T, V, A)                                                                               \
+    apply<T, V, A><<<dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, stream_of(dev)>>>(          \
+        l, rows, c, *y, with, (const T *)residual, relu, (T *)z)
+#define CALL(T, V)                                                                                 \
+    do {                                                                                           \
+        lie l =                                                                                    \
+            lie_of(dev, APPLYING, shortcut || residual ? 2 : 3, s->groups, (size_t)rows, c / V);   \
+        if (shortcut)                                                                              \
+            RUN(T, V, SHORTCUT);                                                                   \
+        else if (residual)                                                                         \
+            RUN(T, V, RESIDUAL);                                                                   \
+        else                                                                                       \
+            RUN(T, V, NOTHING);                                                                    \
+    } while (0)
+    BY_TYPE(dev, c, CALL);
+#undef CALL
+#undef RUN
+    return launched("norm_apply");
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* How the gradient passes the ReLU. */
+typedef enum gate { OPEN, BY_Z, BY_Y } gate;
+
+template <typename T, int V, int G>
+static __global__ void __launch_bounds__(SUMMING)
+    back_sums(lie l, int rows, int c, normed y, const T *z, const T *dz, T *d_out, totals t) {
+    enum { U = G == BY_Z ? 2 : 4 };
+    place p = place_of<V>(l, rows, c);
+    float a[V] = {0}, b[V] = {0};
+    if (p.channel >= 0) {
+        size_t at = p.group_at + p.channel;
+        const T *main = (const T *)y.y + at;
+        affine<V> f = affine_of<V>(y, blockIdx.y, c, p.channel);
+        for (long r = rows - 1 - p.row; r >= 0; r -= (long)U * p.step) {
+            vec<T, V> v[U], d[U], m[U];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                long at_row = r - (long)u * p.step;
+                if (at_row < 0) break;
+                d[u] = load<T, V>(dz + at + at_row * c);
+                v[u] = load<T, V>(main + at_row * c);
+                if (G == BY_Z) m[u] = load<T, V>(z + at + at_row * c);
+            }
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                long at_row = r - (long)u * p.step;
+                if (at_row < 0) break;
+                float x[V], g[V], sign[V];
+                floats<T, V>(v[u], x);
+                floats<T, V>(d[u], g);
+                if (G == BY_Z) floats<T, V>(m[u], sign);
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    if (G == BY_Z && !(sign[i] > 0)) g[i] = 0;
+                    if (G == BY_Y && !(normalized<V>(f, i, x[i]) > 0)) g[i] = 0;
+                    a[i] += g[i];
+                    b[i] += g[i] * (x[i] - f.mean[i]);
+                }
+                if (d_out) store<T, V>(d_out + at + at_row * c, g);
+            }
+        }
+        if (y.stat)
+            for (int i = 0; i < V; i++)
+                b[i] *= y.stat[((size_t)blockIdx.y * 2 + 1) * c + p.channel + i];
+    }
+    if (y.stat) sum_up<V>(l, c, a, b, t); /* the same for all threads */
+}
+
+static int cuda_norm_back_sums(device *dev, const norm_shape *s, const normed *y, const act *z,
+                               bool relu, const act *dz, bool add, float *sums, float *dgamma,
+                               float *dbeta, act *d_out) {
+    int rc = 0, rows = s->n / s->groups * s->hw, c = s->c;
+    totals t = {};
+    t.sums = sums, t.first = dbeta, t.second = dgamma, t.add = add;
+    t.counters = cuda_counters(dev);
+#define RUN(T, V, G)                                                                               \
+    back_sums<T, V, G><<<dim3(l.blocks, s->groups, l.chunks), SUMMING, 0, stream_of(dev)>>>(       \
+        l, rows, c, *y, (const T *)z, (const T *)dz, (T *)d_out, t)
+#define CALL(T, V)                                                                                 \
+    do {                                                                                           \
+        lie l = lie_of(dev, SUMMING, 1, s->groups, (size_t)rows, c / V);                           \
+        rc = cuda_scratch(dev, partial_floats(&l, s->groups, V) * sizeof(float),                   \
+                          (void **)&t.partial);                                                    \
+        if (rc < 0) return rc;                                                                     \
+        if (!relu)                                                                                 \
+            RUN(T, V, OPEN);                                                                       \
+        else if (z)                                                                                \
+            RUN(T, V, BY_Z);                                                                       \
+        else                                                                                       \
+            RUN(T, V, BY_Y);                                                                       \
+    } while (0)
+    BY_TYPE(dev, c, CALL);
+#undef CALL
+#undef RUN
+    return launched("norm_back_sums");
+}
+
+/* dy = scale * (d - mean of d - xhat * mean of d xhat), the middle part prepared per channel. */
+template <typename T, int V, int G>
+static __global__ void __launch_bounds__(APPLYING, 2)
+    back_apply(lie l, int rows, int c, normed y, const T *z, const T *dz, const float *sums,
+               double count, T *dy) {
+    enum { U = G == BY_Z ? 2 : 4 };
+    place p = place_of<V>(l, rows, c);
+    if (p.channel < 0) return;
+    size_t at = p.group_at + p.channel;
+    const T *main = (const T *)y.y + at;
+    affine<V> f = affine_of<V>(y, blockIdx.y, c, p.channel);
+    float flat[V], slope[V];
+    const float *sum = sums + (size_t)blockIdx.y * 2 * c + p.channel;
+    const float *invstd = y.stat + ((size_t)blockIdx.y * 2 + 1) * c + p.channel;
+    float inverse = (float)(1 / count);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        flat[i] = sum[i] * inverse;
+        slope[i] = sum[c + i] * inverse * invstd[i];
+    }
+    for (long r = p.row; r < rows; r += (long)U * p.step) {
+        vec<T, V> v[U], d[U], m[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            long at_row = r + (long)u * p.step;
+            if (at_row >= rows) break;
+            d[u] = load<T, V>(dz + at + at_row * c);
+            v[u] = load<T, V>(main + at_row * c);
+            if (G == BY_Z) m[u] = load<T, V>(z + at + at_row * c);
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            long at_row = r + (long)u * p.step;
+            if (at_row >= rows) break;
+            float x[V], g[V], sign[V];
+            floats<T, V>(v[u], x);
+            floats<T, V>(d[u], g);
+            if (G == BY_Z) floats<T, V>(m[u], sign);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                if (G == BY_Z && !(sign[i] > 0)) g[i] = 0;
+                if (G == BY_Y && !(normalized<V>(f, i, x[i]) > 0)) g[i] = 0;
+                g[i] = f.scale[i] * (g[i] - flat[i] - (x[i] - f.mean[i]) * slope[i]);
+            }
+            store<T, V>(dy + at + at_row * c, g);
+        }
+    }
+}
+
+static int cuda_norm_back_apply(device *dev, const norm_shape *s, const normed *y, const act *z,
+                                bool relu, const act *dz, const float *sums, double count,
+                                act *dy) {
+    int rows = s->n / s->groups * s->hw, c = s->c;
+#define RUN(T, V, G)                                                                               \
+    back_apply<T, V, G><<<dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, stream_of(dev)>>>(     \
+        l, rows, c, *y, (const T *)z, (const T *)dz, sums, count, (T *)dy)
+#define CALL(T, V)                                                                                 \
+    do {                                                                                           \
+        lie l = lie_of(dev, APPLYING, 2, s->groups, (size_t)rows, c / V);                          \
+        if (!relu)                                                                                 \
+            RUN(T, V, OPEN);                                                                       \
+        else if (z)                                                                                \
+            RUN(T, V, BY_Z);                                                                       \
+        else                                                                                       \
+            RUN(T, V, BY_Y);                                                                       \
+    } while (0)
+    BY_TYPE(dev, c, CALL);
+#undef CALL
+#undef RUN
+    return launched("norm_back_apply");
+}
+
+extern "C" void cuda_norm_ops(device_ops *op) {
+    op->norm_finish = cuda_norm_finish;
+    op->norm_from_running = cuda_norm_from_running;
+    op->norm_apply = cuda_norm_apply;
+    op->norm_back_sums = cuda_norm_back_sums;
+    op->norm_back_apply = cuda_norm_back_apply;
+}
