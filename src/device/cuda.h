@@ -51,14 +51,21 @@ int cuda_acts_add(device *dev, const act *from, size_t count, act *to);
 int cuda_pick_pixels(device *dev, const conv_plan *p, const act *x, act *picked);
 int cuda_spread_pixels(device *dev, const conv_plan *p, const act *picked, bool add, act *dx);
 
-/* sums[g] of y about shift: [groups][2][c] */
+/* sums[g] of y about shift: [groups][2][c]; and norm_finish's work where rest is not NULL */
 int cuda_group_sums(device *dev, const norm_shape *s, const act *y, const float *shift,
-                    float *sums);
+                    const norm_rest *rest, float *sums);
 /* dbias = (add ? dbias : 0) + sum over the rows of dy [rows,c] */
 int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, bool add, float *dbias);
 
 /* y += bias, row by row */
 int cuda_add_bias(device *dev, act *y, size_t rows, int c, const float *bias);
+
+/* The first convolution of small images, where its shape is one that is taken. */
+bool cuda_stem_takes(device *dev, const conv_shape *s);
+int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, const float *w, act *y,
+                      const float *shift, const norm_rest *rest, float *sums);
+int cuda_stem_back_filter(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
+                          float *dw);
 
 /* Convolutions of any shape as plain loops: for what no library takes.  Not fast. */
 int cuda_plain_forward(device *dev, const conv_plan *p, const act *x, const float *w,

@@ -57,6 +57,7 @@ typedef struct engine {
 typedef struct cuda_plan {
     conv_plan p;  /* first: what the caller sees */
     size_t side;  /* bytes aside, at the start of the workspace */
+    bool stem;    /* the first convolution: kernels of its own, but for the data gradient */
     bool product; /* a matrix product */
     engine *engine[DIRECTIONS][2];
 } cuda_plan;
@@ -89,6 +90,7 @@ static int cuda_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out)
                        .ow = (s->w + 2 * s->pad - s->k) / s->stride + 1};
     /* bf16 products want rows that start on 16 bytes */
     p->product = s->k == 1 && s->pad == 0 && (!is_bf16(dev) || (s->ci % 8 == 0 && s->co % 8 == 0));
+    p->stem = cuda_stem_takes(dev, s);
     size_t x = (size_t)s->n * s->h * s->w * s->ci * dev->act_size;
     size_t picked = (size_t)s->n * p->p.oh * p->p.ow * s->ci * dev->act_size;
     size_t dw = (size_t)s->co * s->k * s->k * s->ci * sizeof(float);
@@ -605,12 +607,13 @@ done:
     return rc;
 }
 
-static int cuda_conv_forward(device *dev, const conv_plan *plan, const act *x, const float *w,
-                             const float *bias, act *y, const float *shift, float *sums,
-                             void *work) {
+static int forward(device *dev, const conv_plan *plan, const act *x, const float *w,
+                   const float *bias, act *y, const float *shift, float *sums,
+                   const norm_rest *rest, void *work) {
     int rc = 0;
     cuda_plan *p = (cuda_plan *)plan;
     const conv_shape *s = &plan->s;
+    if (p->stem && !bias) return cuda_stem_forward(dev, plan, x, w, y, shift, rest, sums);
     if (p->product) {
         TRY(product_forward(dev, p, x, w, bias, y, work));
     } else {
@@ -625,9 +628,21 @@ static int cuda_conv_forward(device *dev, const conv_plan *plan, const act *x, c
     }
     if (sums)
         TRY(cuda_group_sums(dev, &(norm_shape){s->n, plan->oh * plan->ow, s->co, s->groups}, y,
-                            shift, sums));
+                            shift, rest, sums));
 done:
     return rc;
+}
+
+static int cuda_conv_forward(device *dev, const conv_plan *plan, const act *x, const float *w,
+                             const float *bias, act *y, const float *shift, float *sums,
+                             void *work) {
+    return forward(dev, plan, x, w, bias, y, shift, sums, NULL, work);
+}
+
+static int cuda_conv_forward_finish(device *dev, const conv_plan *plan, const act *x,
+                                    const float *w, const float *bias, act *y, float *sums,
+                                    const norm_rest *rest, void *work) {
+    return forward(dev, plan, x, w, bias, y, rest->running, sums, rest, work);
 }
 
 static int cuda_conv_back_data(device *dev, const conv_plan *plan, const act *dy, const float *w,
@@ -658,7 +673,9 @@ static int cuda_conv_back_filter(device *dev, const conv_plan *plan, const act *
                                  bool add, float *dw, float *dbias, void *work) {
     int rc = 0, ci = plan->s.ci, co = plan->s.co;
     cuda_plan *p = (cuda_plan *)plan;
-    if (p->product) {
+    if (p->stem) {
+        TRY(cuda_stem_back_filter(dev, plan, x, dy, add, dw));
+    } else if (p->product) {
         const act *in;
         TRY(picked_of(dev, p, x, work, &in));
         matmul_shape m = {true, false,         co,         ci,        (int)pixels_of(plan), co, ci,
@@ -681,6 +698,7 @@ void cuda_conv_ops(device_ops *op) {
     op->conv_plan_new = cuda_conv_plan_new;
     op->conv_plan_free = cuda_conv_plan_free;
     op->conv_forward = cuda_conv_forward;
+    op->conv_forward_finish = cuda_conv_forward_finish;
     op->conv_back_data = cuda_conv_back_data;
     op->conv_back_filter = cuda_conv_back_filter;
 }

@@ -84,6 +84,14 @@ typedef struct normed {
     const float *gamma, *beta; /* [c] */
 } normed;
 
+/* What norm_finish takes beside shapes and sums. */
+typedef struct norm_rest {
+    int passes;
+    double count;
+    float momentum;
+    float *running, *stat;
+} norm_rest;
+
 typedef struct pool_shape {
     int n, h, w, c;
 } pool_shape;
@@ -136,6 +144,11 @@ typedef struct device_ops {
      * guess of the mean (it saves digits, it does not change the result). */
     int (*conv_forward)(device *dev, const conv_plan *p, const act *x, const float *w,
                         const float *bias, act *y, const float *shift, float *sums, void *work);
+    /* Optional (NULL: the two calls): conv_forward about the running mean, then norm_finish, at
+     * once; for sums that no other rank adds to. */
+    int (*conv_forward_finish)(device *dev, const conv_plan *p, const act *x, const float *w,
+                               const float *bias, act *y, float *sums, const norm_rest *rest,
+                               void *work);
     /* dx = (add ? dx : 0) + transposed convolution of dy */
     int (*conv_back_data)(device *dev, const conv_plan *p, const act *dy, const float *w, bool add,
                           act *dx, void *work);

@@ -66,6 +66,10 @@ TIMED(PROFILE_CONV_FORWARD, conv_forward,
       (device * dev, const conv_plan *p, const act *x, const float *w, const float *bias, act *y,
        const float *shift, float *sums, void *work),
       (dev, p, x, w, bias, y, shift, sums, work))
+TIMED(PROFILE_CONV_FORWARD, conv_forward_finish,
+      (device * dev, const conv_plan *p, const act *x, const float *w, const float *bias, act *y,
+       float *sums, const norm_rest *rest, void *work),
+      (dev, p, x, w, bias, y, sums, rest, work))
 TIMED(PROFILE_CONV_BACK_DATA, conv_back_data,
       (device * dev, const conv_plan *p, const act *dy, const float *w, bool add, act *dx,
        void *work),
@@ -118,6 +122,7 @@ void profile_start(device *dev) {
     memset(spent, 0, sizeof spent);
 #define PUT(entry) dev->op.entry = timed_##entry
     PUT(conv_forward), PUT(conv_back_data), PUT(conv_back_filter);
+    if (real.conv_forward_finish) PUT(conv_forward_finish);
     PUT(norm_finish), PUT(norm_apply), PUT(norm_back_sums), PUT(norm_back_apply);
     PUT(max_pool), PUT(max_pool_back), PUT(mean_pool), PUT(mean_pool_back);
     PUT(rows_normalize), PUT(rows_normalize_back), PUT(sgd);

@@ -366,17 +366,22 @@ static int forward_layer(pass *p, const parameters *at, const act *images, int l
     const float *bias = x->bias ? at->w + x->bias_at : NULL;
     float *running = x->norm ? at->running + x->running_at : NULL;
     float *sums = x->norm && train ? p->floats + p->sums_at : NULL;
-    TRY(dev->op.conv_forward(dev, p->plan[l], in, at->w + x->w_at, bias, y, running, sums,
-                             p->work));
-    if (x->norm && train) {
-        size_t n_sums = 2 * (size_t)p->o.groups * x->co;
-        if (p->o.shared) TRY(ranks_sum(p->ranks, dev, sums, n_sums));
-        TRY(dev->op.norm_finish(dev, x->co, p->o.groups, p->o.passes, numbers_in_group(p, x), sums,
-                                p->mode == PASS_TRAIN ? MOMENTUM : 0, running,
-                                p->floats + p->stat_at[l]));
-    } else if (x->norm) {
-        TRY(dev->op.norm_from_running(dev, x->co, running, p->floats + p->stat_at[l]));
+    float *stat = p->floats + p->stat_at[l];
+    norm_rest rest = {p->o.passes, numbers_in_group(p, x), p->mode == PASS_TRAIN ? MOMENTUM : 0,
+                      running, stat};
+    if (sums && !p->o.shared && dev->op.conv_forward_finish) {
+        TRY(dev->op.conv_forward_finish(dev, p->plan[l], in, at->w + x->w_at, bias, y, sums, &rest,
+                                        p->work));
+    } else {
+        TRY(dev->op.conv_forward(dev, p->plan[l], in, at->w + x->w_at, bias, y, running, sums,
+                                 p->work));
+        if (sums && p->o.shared)
+            TRY(ranks_sum(p->ranks, dev, sums, 2 * (size_t)p->o.groups * x->co));
+        if (sums)
+            TRY(dev->op.norm_finish(dev, x->co, p->o.groups, rest.passes, rest.count, sums,
+                                    rest.momentum, running, stat));
     }
+    if (x->norm && !train) { TRY(dev->op.norm_from_running(dev, x->co, running, stat)); }
     if (output_kind(x) == Z) TRY(apply_layer(p, at, l, acts_of(p, l, Z)));
 done:
     return rc;

@@ -5,136 +5,9 @@
  * other walk in opposite directions: what one touched last is still in the cache when the next
  * begins.  Sums: a thread's rows, then the block's threads in halves, then the blocks in order, by
  * the block that finishes last; no float is ever added by an atomic. */
-#include "vector.cuh"
+#include "sums.cuh"
 
-enum { SUMMING = 512, APPLYING = 256, LANES = 64 /* vectors of a row that one block takes */ };
-
-/* How threads and blocks lie over [rows,c]: grid (blocks, groups, chunks). */
-typedef struct lie {
-    int lanes, height; /* of a block: vectors by rows */
-    int blocks, chunks;
-} lie;
-
-static lie lie_of(device *dev, int threads, int per_processor, int groups, size_t rows,
-                  int vectors) {
-    lie l;
-    l.lanes = vectors < LANES ? vectors : LANES;
-    l.height = threads / l.lanes;
-    l.chunks = (vectors + l.lanes - 1) / l.lanes;
-    long most = (long)((rows + l.height * 4 - 1) / ((size_t)l.height * 4));
-    long want = (long)cuda_processors(dev) * per_processor / ((long)groups * l.chunks);
-    long blocks = want < most ? want : most;
-    l.blocks = (int)(blocks < 1 ? 1 : blocks);
-    return l;
-}
-
-static size_t partial_floats(const lie *l, int groups, int v) {
-    return (size_t)groups * l->chunks * l->blocks * 2 * l->lanes * v;
-}
-
-/* Where a thread stands. */
-struct place {
-    int row, channel; /* first row; channel < 0: has nothing to do */
-    int step;         /* from row to row */
-    size_t group_at;  /* offset of its group, in numbers */
-};
-
-template <int V> static __device__ place place_of(const lie &l, int rows, int c) {
-    place p;
-    int lane = threadIdx.x % l.lanes, height = threadIdx.x / l.lanes;
-    int vector = blockIdx.z * l.lanes + lane;
-    p.row = blockIdx.x * l.height + height;
-    p.channel = height < l.height && vector < c / V ? vector * V : -1;
-    p.step = gridDim.x * l.height;
-    p.group_at = (size_t)blockIdx.y * rows * c;
-    return p;
-}
-
-/* Where the results of a summing kernel go. */
-typedef struct totals {
-    float *partial;        /* [groups][chunks][blocks][2][lanes * V] */
-    unsigned *counters;    /* [groups * chunks], then [chunks] */
-    float *sums;           /* [groups][2][c] or NULL */
-    float *first, *second; /* [c]: totals over the groups of sums 0 and 1, or NULL */
-    bool add;              /* to first and second */
-} totals;
-
-/* Whether this block is the last of `count` to come here. */
-static __device__ bool is_last(unsigned *counter, unsigned count) {
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(counter, count - 1) == count - 1;
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
-}
-
-/* From every thread's sums a, b of its channels to the totals. */
-template <int V>
-static __device__ void sum_up(const lie &l, int c, float a[V], float b[V], const totals &t) {
-    __shared__ float cell[2 * V][SUMMING];
-    int tid = threadIdx.x, height = tid / l.lanes, width = l.lanes * V;
-    for (int n = l.height; n > 1;) {
-        int half = (n + 1) / 2;
-        __syncthreads();
-        if (height >= half && height < n)
-            for (int i = 0; i < V; i++) cell[i][tid] = a[i], cell[V + i][tid] = b[i];
-        __syncthreads();
-        if (height + half < n)
-            for (int i = 0; i < V; i++) {
-                a[i] += cell[i][tid + half * l.lanes];
-                b[i] += cell[V + i][tid + half * l.lanes];
-            }
-        n = half;
-    }
-    int group = blockIdx.y, chunk = blockIdx.z, set = group * gridDim.z + chunk;
-    float *mine = t.partial + ((size_t)set * gridDim.x + blockIdx.x) * 2 * width;
-    if (tid < l.lanes)
-        for (int i = 0; i < V; i++) {
-            mine[tid * V + i] = a[i];
-            mine[width + tid * V + i] = b[i];
-        }
-    if (!is_last(&t.counters[set], gridDim.x)) return;
-
-    /* the blocks' sums: a few parts side by side, each in order, then the parts */
-    enum { F = V >= 4 ? 4 : 1 };
-    int items = 2 * width / F, parts = SUMMING / items, part = tid / items, item = tid % items;
-    float *flat = &cell[0][0];
-    const float *from = t.partial + (size_t)set * gridDim.x * 2 * width;
-    if (part < parts) {
-        float sum[F] = {0};
-#pragma unroll 8
-        for (int block = part; block < gridDim.x; block += parts) {
-            float x[F];
-            floats<float, F>(load<float, F>(from + (size_t)block * 2 * width + item * F), x);
-            for (int i = 0; i < F; i++) sum[i] += x[i];
-        }
-        for (int i = 0; i < F; i++) flat[(part * items + item) * F + i] = sum[i];
-    }
-    __syncthreads();
-    float *out = t.sums ? t.sums + (size_t)group * 2 * c + chunk * width : NULL;
-    for (int i = tid; i < 2 * width; i += SUMMING) {
-        float sum = 0;
-        for (part = 0; part < parts; part++) sum += flat[part * 2 * width + i];
-        int which = i / width, channel = i % width;
-        if (chunk * width + channel >= c) continue;
-        if (out) out[which * c + channel] = sum;
-        float *total = which ? t.second : t.first;
-        if (!t.sums && total)
-            total += chunk * width, total[channel] = sum + (t.add ? total[channel] : 0);
-    }
-    if (!t.sums || !t.first) return;
-    if (!is_last(&t.counters[gridDim.y * gridDim.z + chunk], gridDim.y)) return;
-    for (int i = tid; i < 2 * width; i += SUMMING) {
-        int which = i / width, channel = chunk * width + i % width;
-        if (channel >= c) continue;
-        float *total = which ? t.second : t.first, sum = t.add ? total[channel] : 0;
-        for (int g = 0; g < gridDim.y; g++)
-            sum += __ldcg(&t.sums[((size_t)g * 2 + which) * c + channel]);
-        total[channel] = sum;
-    }
-}
+enum { APPLYING = 256 };
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -190,9 +63,12 @@ static int sums_of(device *dev, int rows, int c, int groups, const act *y, const
 }
 
 extern "C" int cuda_group_sums(device *dev, const norm_shape *s, const act *y, const float *shift,
-                               float *sums) {
+                               const norm_rest *rest, float *sums) {
     totals t = {};
     t.sums = sums;
+    if (rest)
+        t.finish =
+            finishing_of(rest->passes, rest->count, rest->momentum, rest->running, rest->stat);
     return sums_of(dev, s->n / s->groups * s->hw, s->c, s->groups, y, shift, t);
 }
 
@@ -204,36 +80,15 @@ extern "C" int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, 
     return sums_of(dev, (int)rows, c, 1, dy, NULL, t);
 }
 
-static __global__ void finish(int c, int groups, int passes, double count, const float *sums,
-                              float momentum, float *running, float *stat) {
-    int j = blockIdx.x * blockDim.x + threadIdx.x, per_pass = groups / passes;
-    if (j >= c) return;
-    double shift = running[j], unbiased = count > 1 ? count / (count - 1) : 1;
-    float running_mean = running[j], running_var = running[c + j];
-    for (int pass = 0; pass < passes; pass++) {
-        double mean_sum = 0, var_sum = 0;
-        for (int g = pass * per_pass; g < (pass + 1) * per_pass; g++) {
-            double mean = sums[(2 * (size_t)g + 0) * c + j] / count;
-            double var = sums[(2 * (size_t)g + 1) * c + j] / count - mean * mean;
-            if (var < 0) var = 0;
-            stat[(2 * (size_t)g + 0) * c + j] = (float)(mean + shift);
-            stat[(2 * (size_t)g + 1) * c + j] = (float)(1 / sqrt(var + NORM_EPS));
-            mean_sum += mean + shift;
-            var_sum += var;
-        }
-        if (momentum <= 0) continue;
-        running_mean += momentum * (float)(mean_sum / per_pass - running_mean);
-        running_var += momentum * (float)(unbiased * var_sum / per_pass - running_var);
-    }
-    if (momentum <= 0) return;
-    running[j] = running_mean;
-    running[c + j] = running_var;
+static __global__ void finish(int c, int groups, finishing f, const float *sums) {
+    int j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (j < c) finish_channel(c, groups, f, sums, j);
 }
 
 static int cuda_norm_finish(device *dev, int c, int groups, int passes, double count,
                             const float *sums, float momentum, float *running, float *stat) {
-    finish<<<(c + 63) / 64, 64, 0, stream_of(dev)>>>(c, groups, passes, count, sums, momentum,
-                                                     running, stat);
+    finishing f = finishing_of(passes, count, momentum, running, stat);
+    finish<<<(c + 63) / 64, 64, 0, stream_of(dev)>>>(c, groups, f, sums);
     return launched("norm_finish");
 }
 

@@ -15,9 +15,7 @@ __device__ inline void from_float(float x, float *out) { *out = x; }
 __device__ inline void from_float(float x, bf16 *out) { *out = __float2bfloat16_rn(x); }
 
 /* V activations as they lie in memory. */
-template <typename T, int V> struct alignas(sizeof(T) * V) vec {
-    T x[V];
-};
+template <typename T, int V> struct alignas(sizeof(T) * V) vec { T x[V]; };
 
 template <typename T, int V> __device__ inline vec<T, V> load(const T *p) {
     return *(const vec<T, V> *)p;
