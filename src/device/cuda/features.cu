@@ -1,0 +1,479 @@
+/* features.cu: rows of features, choices among them, the losses and the boundary filter.
+ *
+ * Small work, so what counts is the number of launches and that many SMs take part.  A row belongs
+ * to a warp; sums are in double and end in a butterfly or a block's sum of fixed order, so the same
+ * bits come again.  Nothing is allocated: where a sum over rows needs a place for the rows' parts,
+ * an output that is written later lends it. */
+#include "device/cuda/warp.cuh"
+
+#include <math.h>
+
+/* Threads of a block; of one whose warps have a row each: small, so that a batch of 256 rows is on
+ * every SM. */
+enum { BLOCK = 256, ROW_BLOCK = 64, ROWS = ROW_BLOCK / WARP };
+
+static __device__ inline int lane() { return threadIdx.x % WARP; }
+static __device__ inline int warp_row() { return blockIdx.x * ROWS + threadIdx.x / WARP; }
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static __global__ void normalize(const float *x, int n, int d, float *out, float *norm) {
+    int i = warp_row();
+    if (i >= n) return;
+    x += (size_t)i * d, out += (size_t)i * d;
+    double squares = 0;
+    for (int j = lane(); j < d; j += WARP) squares += (double)x[j] * x[j];
+    double size = sqrt(warp_sum(squares)), by = size > 0 ? 1 / size : 0;
+    for (int j = lane(); j < d; j += WARP) out[j] = (float)(x[j] * by);
+    if (norm && lane() == 0) norm[i] = (float)size;
+}
+
+static int rows_normalize(device *dev, const float *x, int n, int d, float *out, float *norm) {
+    if (n < 1) return 0;
+    normalize<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(x, n, d, out, norm);
+    return LAUNCHED("rows_normalize");
+}
+
+static __global__ void normalize_back(const float *out, const float *norm, const float *dout, int n,
+                                      int d, float *dx) {
+    int i = warp_row();
+    if (i >= n) return;
+    out += (size_t)i * d, dout += (size_t)i * d, dx += (size_t)i * d;
+    double along = 0, by = norm[i] > 0 ? 1.0 / norm[i] : 0;
+    for (int j = lane(); j < d; j += WARP) along += (double)out[j] * dout[j];
+    along = warp_sum(along);
+    for (int j = lane(); j < d; j += WARP) dx[j] = (float)((dout[j] - along * out[j]) * by);
+}
+
+static int rows_normalize_back(device *dev, const float *out, const float *norm, const float *dout,
+                               int n, int d, float *dx) {
+    if (n < 1) return 0;
+    normalize_back<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(out, norm, dout, n, d, dx);
+    return LAUNCHED("rows_normalize_back");
+}
+
+/* width: words of a row */
+template <typename word>
+static __global__ void take(const word *from, size_t width, const int32_t *ids, size_t count,
+                            word *to) {
+    size_t at = (size_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (at < count) to[at] = from[(size_t)ids[at / width] * width + at % width];
+}
+
+template <typename word>
+static void take_launch(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
+                        void *to) {
+    size_t width = row_bytes / sizeof(word), count = width * (size_t)n;
+    take<<<blocks_for(count, BLOCK), BLOCK, 0, STREAM(dev)>>>((const word *)from, width, ids, count,
+                                                              (word *)to);
+}
+
+static int rows_take(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
+                     void *to) {
+    if (n < 1 || row_bytes == 0) return 0;
+    size_t all = (size_t)from | (size_t)to | row_bytes;
+    if (all % 16 == 0)
+        take_launch<uint4>(dev, from, row_bytes, ids, n, to);
+    else if (all % 4 == 0)
+        take_launch<uint32_t>(dev, from, row_bytes, ids, n, to);
+    else
+        take_launch<unsigned char>(dev, from, row_bytes, ids, n, to);
+    return LAUNCHED("rows_take");
+}
+
+static __global__ void put_in_ring(const step_values *at, const float *rows, int n, int d,
+                                   float *ring, int size) {
+    size_t p = (size_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (p >= (size_t)n * d) return;
+    uint64_t row = ((uint64_t)at->step * (uint64_t)n + p / d) % (uint64_t)size;
+    ring[row * d + p % d] = rows[p];
+}
+
+static int ring_put(device *dev, const step_values *at, const float *rows, int n, int d,
+                    float *ring, int size) {
+    if (n < 1 || d < 1) return 0;
+    put_in_ring<<<blocks_for((size_t)n * d, BLOCK), BLOCK, 0, STREAM(dev)>>>(at, rows, n, d, ring,
+                                                                             size);
+    return LAUNCHED("ring_put");
+}
+
+/* ---- choice ---------------------------------------------------------------------------------- */
+
+/* A warp a row, the row in registers. */
+template <int PER>
+static __global__ void top_short(const float *s, int n, int m, int ld, int self, int k,
+                                 int32_t *ids, float *values) {
+    int i = warp_row();
+    if (i >= n) return;
+    int own = self < 0 ? -1 : self + i;
+    s += (size_t)i * ld;
+    rank_key key[PER], best = load_keys(s, m, own, key);
+    for (int at = 0; at < k; at++) {
+        rank_key won = take_max(key, best);
+        int j = won == OWN_KEY && own >= 0 ? own : rank_column(won);
+        if (lane() != 0) continue;
+        ids[(size_t)i * k + at] = j;
+        if (values) values[(size_t)i * k + at] = s[j];
+    }
+}
+
+/* A block a row of any length: each round looks for the best behind the one before. */
+static __global__ void top_long(const float *s, int m, int ld, int self, int k, int32_t *ids,
+                                float *values) {
+    __shared__ rank_key part[BLOCK / WARP];
+    int i = blockIdx.x, own = self < 0 ? -1 : self + i;
+    rank_key before = OWN_KEY;
+    s += (size_t)i * ld;
+    for (int at = 0; at < k; at++) {
+        int j = own;
+        if (at > 0 || own < 0) {
+            rank_key best = 0;
+            for (int c = threadIdx.x; c < m; c += BLOCK) {
+                rank_key key = rank_of(s[c], c);
+                if (c != own && key < before && key > best) best = key;
+            }
+            best = warp_max(best);
+            __syncthreads();
+            if (lane() == 0) part[threadIdx.x / WARP] = best;
+            __syncthreads();
+            for (int w = 0; w < BLOCK / WARP; w++) best = part[w] > best ? part[w] : best;
+            before = best;
+            j = rank_column(best);
+        }
+        if (threadIdx.x != 0) continue;
+        ids[(size_t)i * k + at] = j;
+        if (values) values[(size_t)i * k + at] = s[j];
+    }
+}
+
+int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
+               float *values) {
+    if (n < 1 || k < 1) return 0;
+    if (m <= IN_REGISTERS)
+        BY_WIDTH(m, top_short,
+                 <<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, self, k, ids,
+                                                                      values));
+    else
+        top_long<<<n, BLOCK, 0, STREAM(dev)>>>(s, m, ld, self, k, ids, values);
+    return LAUNCHED("top_k");
+}
+
+/* A row of a few numbers belongs to a thread, a longer one to a warp. */
+static __global__ void argmin_short(const float *s, int n, int m, int ld, int32_t *ids,
+                                    float *values) {
+    int i = blockIdx.x * BLOCK + threadIdx.x, best = 0;
+    if (i >= n) return;
+    s += (size_t)i * ld;
+    float least = s[0];
+    for (int j = 1; j < m; j++) {
+        float x = s[j];
+        if (x < least) least = x, best = j;
+    }
+    ids[i] = best;
+    if (values) values[i] = least;
+}
+
+static __global__ void argmin_long(const float *s, int n, int m, int ld, int32_t *ids,
+                                   float *values) {
+    int i = warp_row();
+    if (i >= n) return;
+    s += (size_t)i * ld;
+    rank_key best = 0;
+    for (int j = lane(); j < m; j += WARP) {
+        rank_key key = rank_of(-s[j], j);
+        best = key > best ? key : best;
+    }
+    int j = rank_column(warp_max(best));
+    if (lane() != 0) return;
+    ids[i] = j;
+    if (values) values[i] = s[j];
+}
+
+static int argmin(device *dev, const float *s, int n, int m, int ld, int32_t *ids, float *values) {
+    if (n < 1) return 0;
+    if (m <= 2 * WARP)
+        argmin_short<<<blocks_for(n, BLOCK), BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, ids, values);
+    else
+        argmin_long<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, ids, values);
+    return LAUNCHED("argmin");
+}
+
+/* Sums by label.  A block has COLUMNS columns (one sector of memory) of all rows and up to LABELS
+ * labels.  The rows are dealt out to `stripes` groups of threads, a thread a column, each with sums
+ * of its own in shared memory, which are added up in order at the end. */
+enum { COLUMNS = 8, LABELS = 256, SUM_BYTES = 160 * 1024, MAX_STRIPES = 128 };
+
+static __global__ void sum_labels(const float *x, int n, int d, const int32_t *label, int K,
+                                  int labels, int stripes, float *sums, int32_t *counts) {
+    extern __shared__ double part[]; /* [stripes][labels][COLUMNS] */
+    int first = blockIdx.y * labels, column = threadIdx.x % COLUMNS, stripe = threadIdx.x / COLUMNS;
+    int j = blockIdx.x * COLUMNS + column, here = K - first < labels ? K - first : labels;
+    for (int p = threadIdx.x; p < stripes * labels * COLUMNS; p += blockDim.x) part[p] = 0;
+    __syncthreads();
+    double *own = part + (size_t)stripe * labels * COLUMNS + column;
+    for (int i = stripe; i < n; i += stripes) {
+        int l = label[i] - first;
+        if (l >= 0 && l < here && j < d) own[l * COLUMNS] += x[(size_t)i * d + j];
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < here * COLUMNS; p += blockDim.x) {
+        double sum = 0;
+        int to = blockIdx.x * COLUMNS + p % COLUMNS;
+        for (int s = 0; s < stripes; s++) sum += part[(size_t)s * labels * COLUMNS + p];
+        if (to < d) sums[(size_t)(first + p / COLUMNS) * d + to] = (float)sum;
+    }
+    if (blockIdx.x != 0) return;
+    __syncthreads();
+    int32_t *count = (int32_t *)part; /* whole numbers: any order gives the same */
+    for (int l = threadIdx.x; l < here; l += blockDim.x) count[l] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        int l = label[i] - first;
+        if (l >= 0 && l < here) atomicAdd(&count[l], 1);
+    }
+    __syncthreads();
+    for (int l = threadIdx.x; l < here; l += blockDim.x) counts[first + l] = count[l];
+}
+
+static int sums_by_label(device *dev, const float *x, int n, int d, const int32_t *label, int K,
+                         float *sums, int32_t *counts) {
+    int labels = K < LABELS ? K : LABELS;
+    size_t one = (size_t)labels * COLUMNS * sizeof(double);
+    int stripes = (int)(SUM_BYTES / one) < MAX_STRIPES ? (int)(SUM_BYTES / one) : MAX_STRIPES;
+    stripes = stripes / 4 * 4; /* whole warps; at least 8 fit */
+    dim3 grid(blocks_for(d, COLUMNS), blocks_for(K, labels));
+    int rc = cuda_check((int)cudaFuncSetAttribute(
+                            sum_labels, cudaFuncAttributeMaxDynamicSharedMemorySize, SUM_BYTES),
+                        "sums_by_label");
+    if (rc < 0) return rc;
+    sum_labels<<<grid, stripes * COLUMNS, stripes * one, STREAM(dev)>>>(x, n, d, label, K, labels,
+                                                                        stripes, sums, counts);
+    return LAUNCHED("sums_by_label");
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+/* The half batch of a loss, as device.h has it. */
+typedef struct half_batch {
+    const float *q, *key;
+    int n, d;
+    const int32_t *near_ids;
+    int k;
+    const float *weight;
+    float factor;
+} half_batch;
+
+static __device__ inline const float *near_row(const half_batch &h, int i, int e) {
+    return h.key + (size_t)(h.near_ids ? h.near_ids[(size_t)i * h.k + e] : i) * h.d;
+}
+
+static __device__ inline double weight_of(const half_batch &h, int i) {
+    return (double)h.factor * (h.weight ? h.weight[i] : 1.0 / h.n) / h.k;
+}
+
+static __global__ void pull_rows(half_batch h, float *dq) {
+    int i = warp_row();
+    if (i >= h.n) return;
+    double each = -weight_of(h, i);
+    for (int j = lane(); j < h.d; j += WARP) {
+        float sum = 0;
+#pragma unroll 4
+        for (int e = 0; e < h.k; e++) sum += near_row(h, i, e)[j];
+        dq[(size_t)i * h.d + j] = (float)(each * sum);
+    }
+}
+
+/* The value of a loss that is linear in q is q . dq.  One block. */
+static __global__ void add_product(const float *q, const float *dq, size_t count, float *loss) {
+    __shared__ double part[WARP];
+    double sum = 0;
+    size_t fours = ((size_t)q | (size_t)dq) % 16 == 0 ? count / 4 : 0;
+    for (size_t j = threadIdx.x; j < fours; j += blockDim.x) {
+        float4 a = ((const float4 *)q)[j], b = ((const float4 *)dq)[j];
+        sum += (double)(a.x * b.x + a.y * b.y) + (double)(a.z * b.z + a.w * b.w);
+    }
+    for (size_t j = 4 * fours + threadIdx.x; j < count; j += blockDim.x)
+        sum += (double)q[j] * dq[j];
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) *loss = (float)(*loss + sum);
+}
+
+static int pull(device *dev, const float *q, const float *key, int n, int d,
+                const int32_t *near_ids, int k, const float *weight, float factor, float *loss,
+                float *dq) {
+    if (n < 1) return 0;
+    half_batch h = {q, key, n, d, near_ids, k, weight, factor};
+    pull_rows<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(h, dq);
+    add_product<<<1, 1024, 0, STREAM(dev)>>>(q, dq, (size_t)n * d, loss);
+    return LAUNCHED("pull");
+}
+
+/* ref.c has the formula.  A block a row; logits: [n,size].  First its value into the first number
+ * of its row of dq, from where add_first takes it; then, in a second launch, the weights of the
+ * queue's rows over the logits and the keys' part of the gradient. */
+static __global__ void contrast_rows(half_batch h, float temperature, int size, bool value_only,
+                                     float *logits, float *dq) {
+    __shared__ double part[BLOCK / WARP];
+    int i = blockIdx.x;
+    float *l = logits + (size_t)i * size, *to = dq + (size_t)i * h.d;
+    const float *own = h.q + (size_t)i * h.d;
+    double each = weight_of(h, i), value = 0, all_away = 0, sum = 0;
+    float most = -INFINITY;
+    for (int m = threadIdx.x; m < size; m += BLOCK) most = fmaxf(most, l[m]);
+    for (int by = WARP / 2; by > 0; by /= 2)
+        most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, by));
+    if (lane() == 0) part[threadIdx.x / WARP] = most;
+    __syncthreads();
+    for (int w = 0; w < BLOCK / WARP; w++) most = fmaxf(most, (float)part[w]);
+    for (int m = threadIdx.x; m < size; m += BLOCK) sum += (double)expf(l[m] - most);
+    sum = block_sum(sum, part);
+    double log_sum = most + log(sum);
+    if (!value_only)
+        for (int j = threadIdx.x; j < h.d; j += BLOCK) to[j] = 0;
+    for (int e = 0; e < h.k; e++) {
+        const float *other = near_row(h, i, e);
+        double s = 0;
+        for (int j = threadIdx.x; j < h.d; j += BLOCK) s += (double)own[j] * other[j];
+        double u = log_sum - block_sum(s, part) / temperature, away = 1 / (1 + exp(-u));
+        value += each * (u > 0 ? u + log1p(exp(-u)) : log1p(exp(u)));
+        all_away += away;
+        if (value_only) continue;
+        for (int j = threadIdx.x; j < h.d; j += BLOCK)
+            to[j] -= (float)(each / temperature * away * other[j]);
+    }
+    if (value_only) {
+        if (threadIdx.x == 0) to[0] = (float)value;
+        return;
+    }
+    float by = (float)(each / temperature * all_away / sum);
+    for (int m = threadIdx.x; m < size; m += BLOCK) l[m] = by * expf(l[m] - most);
+}
+
+/* loss += sum over i of x[i * stride].  One block. */
+static __global__ void add_first(const float *x, int n, int stride, float *loss) {
+    __shared__ double part[WARP];
+    double sum = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[(size_t)i * stride];
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) *loss = (float)(*loss + sum);
+}
+
+static int contrast(device *dev, const float *q, const float *key, int n, int d,
+                    const int32_t *near_ids, int k, const float *weight, float factor,
+                    const float *queue, int size, float temperature, float *logits, float *loss,
+                    float *dq) {
+    half_batch h = {q, key, n, d, near_ids, k, weight, factor};
+    if (n < 1) return 0;
+    int rc = dev->op.gemm(dev, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits,
+                          size);
+    if (rc < 0) return rc;
+    contrast_rows<<<n, BLOCK, 0, STREAM(dev)>>>(h, temperature, size, true, logits, dq);
+    add_first<<<1, BLOCK, 0, STREAM(dev)>>>(dq, n, d, loss);
+    contrast_rows<<<n, BLOCK, 0, STREAM(dev)>>>(h, temperature, size, false, logits, dq);
+    if ((rc = LAUNCHED("contrast")) < 0) return rc;
+    return dev->op.gemm(dev, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d);
+}
+
+/* ---- the boundary filter --------------------------------------------------------------------- */
+
+static __global__ void ratios(const float *f, int n, int d, const int32_t *ids,
+                              const int32_t *label, const float *centroids, int K, float *ratio) {
+    int i = warp_row();
+    if (i >= n) return;
+    int own = label[ids[i]];
+    double inside = 0, nearest = INFINITY;
+    f += (size_t)i * d;
+    for (int c = 0; c < K; c++) {
+        const float *center = centroids + (size_t)c * d;
+        double sum = 0;
+        for (int j = lane(); j < d; j += WARP) {
+            double step = (double)f[j] - center[j];
+            sum += step * step;
+        }
+        sum = warp_sum(sum);
+        if (c == own)
+            inside = sqrt(sum);
+        else if (sum < nearest)
+            nearest = sum;
+    }
+    if (lane() != 0) return;
+    if (isinf(nearest)) {
+        ratio[i] = 0;
+        return;
+    }
+    nearest = sqrt(nearest);
+    double larger = inside > nearest ? inside : nearest;
+    ratio[i] = larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
+}
+
+/* The weights of all rows, by one block.  The ratio at place keep-1 is found byte by byte, from the
+ * highest: ratios are not negative, so their bits have their order. */
+static __global__ void filter(const step_values *at, const float *ratio, int n, bool over_batch,
+                              float *weight) {
+    __shared__ int count[256];
+    __shared__ uint32_t chosen;
+    __shared__ int place, kept;
+    uint32_t prefix = 0, mask = 0;
+    int left = (at->keep < 1 ? 1 : at->keep > n ? n : at->keep) - 1;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        if (threadIdx.x < 256) count[threadIdx.x] = 0;
+        if (threadIdx.x == 0) kept = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            uint32_t bits = __float_as_uint(ratio[i]);
+            if ((bits & mask) == prefix) atomicAdd(&count[bits >> shift & 255], 1);
+        }
+        __syncthreads();
+        if (threadIdx.x < WARP) { /* eight bins a lane */
+            int before = 0, own = 0;
+            for (int b = 0; b < 8; b++) own += count[8 * threadIdx.x + b];
+            int upto = own;
+            for (int by = 1; by < WARP; by *= 2) {
+                int other = __shfl_up_sync(ALL_LANES, upto, by);
+                if ((int)threadIdx.x >= by) upto += other;
+            }
+            before = upto - own;
+            if (left >= before && left < upto) {
+                int b = 8 * threadIdx.x;
+                while (left >= before + count[b]) before += count[b++];
+                chosen = (uint32_t)b, place = left - before;
+            }
+        }
+        __syncthreads();
+        prefix |= chosen << shift, mask |= 255u << shift;
+        left = place;
+        __syncthreads();
+    }
+    float sigma = __uint_as_float(prefix);
+    int mine = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) mine += ratio[i] <= sigma;
+    atomicAdd(&kept, mine);
+    __syncthreads();
+    float each = 1.0f / (float)(over_batch ? n : kept);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) weight[i] = ratio[i] <= sigma ? each : 0;
+}
+
+static int boundary(device *dev, const step_values *at, const float *f, int n, int d,
+                    const int32_t *ids, const int32_t *label, const float *centroids, int K,
+                    bool over_batch, float *ratio, float *weight) {
+    if (n < 1) return 0;
+    ratios<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(f, n, d, ids, label, centroids, K,
+                                                               ratio);
+    filter<<<1, n <= 256 ? 256 : 1024, 0, STREAM(dev)>>>(at, ratio, n, over_batch, weight);
+    return LAUNCHED("boundary");
+}
+
+extern "C" void cuda_feature_ops(device_ops *op) {
+    op->rows_normalize = rows_normalize;
+    op->rows_normalize_back = rows_normalize_back;
+    op->rows_take = rows_take;
+    op->ring_put = ring_put;
+    op->top_k = cuda_top_k;
+    op->argmin = argmin;
+    op->sums_by_label = sums_by_label;
+    op->pull = pull;
+    op->contrast = contrast;
+    op->boundary = boundary;
+    cuda_neighbor_ops(op);
+    cuda_view_ops(op);
+}

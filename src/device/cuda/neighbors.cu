@@ -1,0 +1,333 @@
+/* neighbors.cu: contextually affinitive neighbors of a batch (neighbors/neighbors.h has the
+ * definition, neighbors/dense.c the plain version).
+ *
+ * Four kinds of launches, all matrices in the caller's work memory:
+ *     similar   S = F F^T in fp32; each number is one chain of fused multiply-adds in ascending
+ *               order, so S is symmetric to the last bit
+ *     pick      the best of each row of S, the edges of messages, and the key of its k1-th: with it
+ *               membership in the graph is a comparison, and A is never stored
+ *     layer     a warp makes a row of the next H; of a batch a row has a few dozen numbers other
+ *               than zero, but a plain row is read at full width and needs no bookkeeping
+ *     rank      row i of H H^T through the columns where row i is not zero, its k best, filled up
+ *               from S
+ * Kept numbers are floats, sums are in double.  Rows of more than IN_REGISTERS numbers, or long
+ * lists, take the general top_k and a launch more. */
+#include "device/cuda/warp.cuh"
+
+#include <math.h>
+
+typedef struct edge {
+    int32_t to;
+    float weight;
+} edge;
+
+/* The work memory. */
+typedef struct graph {
+    int n, d, width;
+    conr_neighbors_options o;
+    float *square[3]; /* [n,n] each */
+    float *values;    /* [n,width] of by_s */
+    int32_t *by_s;    /* [n,width]: the best of S */
+    edge *edges;      /* [n,k2] in ascending order of `to` */
+    rank_key *last;   /* [n]: of the k1-th of S's row */
+} graph;
+
+static size_t rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* Lays out the work memory; returns its bytes. */
+static size_t plan(int n, int d, const conr_neighbors_options *o, void *work, graph *g) {
+    char *p = (char *)work;
+    size_t at = 0, square = (size_t)n * n * sizeof(float);
+    *g = (graph){};
+    g->n = n, g->d = d, g->o = *o;
+    g->width = o->k > o->k1 ? o->k : o->k1;
+    g->width = g->width > o->k2 ? g->width : o->k2;
+    size_t list = (size_t)n * g->width;
+    for (int i = 0; i < 3; i++, at += rounded(square)) g->square[i] = (float *)(p + at);
+    g->values = (float *)(p + at), at += rounded(list * sizeof(float));
+    g->by_s = (int32_t *)(p + at), at += rounded(list * sizeof(int32_t));
+    g->edges = (edge *)(p + at), at += rounded((size_t)n * o->k2 * sizeof(edge));
+    g->last = (rank_key *)(p + at), at += rounded((size_t)n * sizeof(rank_key));
+    return at;
+}
+
+static size_t neighbors_bytes(device *dev, int n, int d, const conr_neighbors_options *o) {
+    graph g;
+    (void)dev;
+    return plan(n, d, o, NULL, &g);
+}
+
+/* ---- S --------------------------------------------------------------------------------------- */
+
+enum { TILE = 32, DEPTH = 64, PAD = 4, SIDE = 16 }; /* SIDE x SIDE threads, 2 x 2 numbers each */
+
+static __global__ void similar(const float *f, int n, int d, float *s) {
+    __shared__ __align__(16) float a[TILE][DEPTH + PAD], b[TILE][DEPTH + PAD];
+    int tx = threadIdx.x % SIDE, ty = threadIdx.x / SIDE;
+    int i0 = blockIdx.y * TILE, j0 = blockIdx.x * TILE;
+    float sum[2][2] = {{0, 0}, {0, 0}};
+    for (int l0 = 0; l0 < d; l0 += DEPTH) {
+        for (int p = threadIdx.x; p < TILE * DEPTH; p += SIDE * SIDE) {
+            int r = p / DEPTH, l = p % DEPTH;
+            a[r][l] = i0 + r < n && l0 + l < d ? f[(size_t)(i0 + r) * d + l0 + l] : 0;
+            b[r][l] = j0 + r < n && l0 + l < d ? f[(size_t)(j0 + r) * d + l0 + l] : 0;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int l = 0; l < DEPTH; l += 4) {
+            float4 x[2], y[2];
+            for (int r = 0; r < 2; r++) {
+                x[r] = *(const float4 *)&a[ty + r * SIDE][l];
+                y[r] = *(const float4 *)&b[tx + r * SIDE][l];
+            }
+            for (int r = 0; r < 2; r++)
+                for (int c = 0; c < 2; c++) {
+                    sum[r][c] = fmaf(x[r].x, y[c].x, sum[r][c]);
+                    sum[r][c] = fmaf(x[r].y, y[c].y, sum[r][c]);
+                    sum[r][c] = fmaf(x[r].z, y[c].z, sum[r][c]);
+                    sum[r][c] = fmaf(x[r].w, y[c].w, sum[r][c]);
+                }
+        }
+        __syncthreads();
+    }
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 2; c++) {
+            int i = i0 + ty + r * SIDE, j = j0 + tx + c * SIDE;
+            if (i < n && j < n) s[(size_t)i * n + j] = sum[r][c];
+        }
+}
+
+/* ---- picks ----------------------------------------------------------------------------------- */
+
+enum { BLOCK = 256, ROW_BLOCK = 64, ROWS = ROW_BLOCK / WARP };
+
+static __device__ inline int lane() { return threadIdx.x % WARP; }
+
+/* The edges of row i and the key of its k1-th, by one warp. */
+static __device__ void finish_pick(const graph &g, int i) {
+    const int32_t *ids = g.by_s + (size_t)i * g.width;
+    const float *values = g.values + (size_t)i * g.width;
+    int k1 = g.o.k1, k2 = g.o.k2;
+    for (int e = lane(); e < k2; e += WARP) {
+        float s = values[e] > 0 ? values[e] : 0;
+        float weight = e == 0 ? 1 : g.o.alpha == 2 ? s * s : (float)pow((double)s, g.o.alpha);
+        int place = 0;
+        for (int x = 0; x < k2; x++) place += ids[x] < ids[e];
+        g.edges[(size_t)i * k2 + place] = edge{ids[e], weight};
+    }
+    if (lane() == 0) g.last[i] = k1 == 1 ? OWN_KEY : rank_of(values[k1 - 1], ids[k1 - 1]);
+}
+
+template <int PER> static __global__ void pick(graph g) {
+    int i = blockIdx.x * ROWS + threadIdx.x / WARP;
+    if (i >= g.n) return;
+    const float *s = g.square[0] + (size_t)i * g.n;
+    rank_key key[PER], best = load_keys(s, g.n, i, key);
+    for (int at = 0; at < g.width; at++) {
+        rank_key won = take_max(key, best);
+        int j = won == OWN_KEY ? i : rank_column(won);
+        if (lane() != 0) continue;
+        g.by_s[(size_t)i * g.width + at] = j;
+        g.values[(size_t)i * g.width + at] = won == OWN_KEY ? s[i] : rank_value(won);
+    }
+    __syncwarp();
+    finish_pick(g, i);
+}
+
+static __global__ void finish_picks(graph g) {
+    int i = blockIdx.x * ROWS + threadIdx.x / WARP;
+    if (i < g.n) finish_pick(g, i);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* A_ij = (R_ij + R_ji) / 2 */
+static __device__ inline float adjacent(const graph &g, int i, int j, rank_key last_i) {
+    if (i == j) return 1;
+    float s = g.square[0][(size_t)i * g.n + j];
+    return 0.5f * (float)(rank_of(s, j) >= last_i) + 0.5f * (float)(rank_of(s, i) >= g.last[j]);
+}
+
+enum { FIRST, PLAIN, SYMMETRIC, COPY }; /* where a layer's numbers come from */
+
+/* Row i of the next H, by one warp: from -> to, and its transpose to across (or NULL).  COPY: A as
+ * it is, for no layers at all. */
+template <int FROM>
+static __global__ void layer(graph g, const float *from, float *to, float *across) {
+    int i = blockIdx.x * ROWS + threadIdx.x / WARP, n = g.n, k2 = FROM == COPY ? 1 : g.o.k2;
+    if (i >= n) return;
+    const edge *edges = g.edges + (size_t)i * k2;
+    float *h = to + (size_t)i * n;
+    double squares = 0;
+    for (int c = lane(); c < n; c += WARP) {
+        double sum = 0;
+        for (int e = 0; e < k2; e++) {
+            edge x = FROM == COPY ? edge{i, 1} : edges[e];
+            float a;
+            if (FROM == FIRST || FROM == COPY)
+                a = adjacent(g, x.to, c, g.last[x.to]);
+            else if (FROM == PLAIN)
+                a = from[(size_t)x.to * n + c];
+            else
+                a = from[(size_t)x.to * n + c] + from[(size_t)c * n + x.to];
+            sum += (double)x.weight * a;
+        }
+        h[c] = (float)sum;
+        squares += (double)h[c] * h[c];
+    }
+    double size = sqrt(warp_sum(squares));
+    for (int c = lane(); c < n; c += WARP) { /* each lane reads back what it wrote */
+        float x = h[c];
+        if (FROM != COPY) x = size > 0 ? (float)(x / size) : 0;
+        h[c] = x;
+        if (across) across[(size_t)c * n + i] = x;
+    }
+}
+
+static void launch_layer(device *dev, const graph &g, int which, const float *from, float *to,
+                         float *across) {
+    unsigned blocks = blocks_for(g.n, ROWS);
+    cudaStream_t stream = STREAM(dev);
+    switch (which) {
+    case FIRST: layer<FIRST><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across); break;
+    case PLAIN: layer<PLAIN><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across); break;
+    case SYMMETRIC: layer<SYMMETRIC><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across); break;
+    default: layer<COPY><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across);
+    }
+}
+
+/* ---- ranking --------------------------------------------------------------------------------- */
+
+enum { COLUMNS = 1024 }; /* of a row of H, looked at in one go */
+
+/* The list of row i: by H H^T while above zero, then by S.  By one thread. */
+static __device__ void fill(const graph &g, int i, int affine, int32_t *out) {
+    const int32_t *by_s = g.by_s + (size_t)i * g.width;
+    int found = affine;
+    for (int at = 1; found < g.o.k; at++) {
+        bool listed = false;
+        for (int e = 0; e < affine; e++) listed |= out[e] == by_s[at];
+        if (!listed) out[found++] = by_s[at];
+    }
+}
+
+/* Row i of H H^T by one block; h, across: H and its transpose.  Short rows stay in shared memory
+ * and are ranked here, long ones go to `product`, [n,n]. */
+template <int PER>
+static __global__ void rank(graph g, const float *h, const float *across, float *product,
+                            int32_t *ids) {
+    __shared__ int32_t column[COLUMNS];
+    __shared__ float value[COLUMNS], row[PER > 0 ? WARP * PER : 1];
+    __shared__ int before[BLOCK / WARP + 1];
+    int i = blockIdx.x, n = g.n, warp = threadIdx.x / WARP;
+    float *to = PER > 0 ? row : product + (size_t)i * n;
+    h += (size_t)i * n;
+    for (int j0 = 0; j0 < n; j0 += 4 * BLOCK) {
+        double sum[4] = {0, 0, 0, 0};
+        for (int c0 = 0; c0 < n; c0 += COLUMNS) {
+            /* the columns that are not zero, in ascending order */
+            int count = 0;
+            for (int c1 = c0; c1 < c0 + COLUMNS && c1 < n; c1 += BLOCK) {
+                int c = c1 + threadIdx.x;
+                float x = c < n ? h[c] : 0;
+                unsigned set = __ballot_sync(ALL_LANES, x != 0);
+                __syncthreads();
+                if (lane() == 0) before[warp + 1] = __popc(set);
+                if (threadIdx.x == 0) before[0] = 0;
+                __syncthreads();
+                int place = count, all = 0;
+                for (int w = 0; w < BLOCK / WARP; w++) {
+                    if (w < warp) place += before[w + 1];
+                    all += before[w + 1];
+                }
+                if (x != 0) {
+                    place += __popc(set & ((1u << lane()) - 1));
+                    column[place] = c, value[place] = x;
+                }
+                count += all;
+            }
+            __syncthreads();
+#pragma unroll 4
+            for (int e = 0; e < count; e++) {
+                const float *line = across + (size_t)column[e] * n;
+                double x = value[e];
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    int j = j0 + r * BLOCK + threadIdx.x;
+                    if (j < n) sum[r] = fma(x, (double)line[j], sum[r]);
+                }
+            }
+            __syncthreads();
+        }
+        for (int r = 0; r < 4; r++) {
+            int j = j0 + r * BLOCK + threadIdx.x;
+            if (j < n) to[j] = (float)sum[r];
+        }
+    }
+    if (PER == 0) return;
+    __syncthreads();
+    if (threadIdx.x >= WARP) return;
+    rank_key key[PER > 0 ? PER : 1], best = load_keys(row, n, i, key);
+    int affine = 1;
+    ids += (size_t)i * g.o.k;
+    if (lane() == 0) ids[0] = i;
+    take_max(key, best);
+    for (; affine < g.o.k; affine++) {
+        rank_key won = take_max(key, best);
+        if (!(rank_value(won) > 0)) break;
+        if (lane() == 0) ids[affine] = rank_column(won);
+    }
+    if (lane() == 0) fill(g, i, affine, ids);
+}
+
+/* Lists as top_k left them -> with S's in place of zeros.  values: [n,k] */
+static __global__ void fill_lists(graph g, const float *values, int32_t *ids) {
+    int i = blockIdx.x * BLOCK + threadIdx.x, affine = 1;
+    if (i >= g.n) return;
+    while (affine < g.o.k && values[(size_t)i * g.o.k + affine] > 0) affine++;
+    fill(g, i, affine, ids + (size_t)i * g.o.k);
+}
+
+/* ---- all together ---------------------------------------------------------------------------- */
+
+static int neighbors(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
+                     int32_t *ids, void *work) {
+    graph g;
+    cudaStream_t stream = STREAM(dev);
+    int rc = 0;
+    plan(n, d, o, work, &g);
+    dim3 tiles(blocks_for(n, TILE), blocks_for(n, TILE));
+    float *s = g.square[0], *h = g.square[1], *next = g.square[2];
+    similar<<<tiles, SIDE * SIDE, 0, stream>>>(f, n, d, s);
+    if (o->local) return cuda_top_k(dev, s, n, n, n, 0, o->k, ids, NULL);
+    if (n <= IN_REGISTERS) {
+        BY_WIDTH(n, pick, <<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream>>>(g));
+    } else {
+        rc = cuda_top_k(dev, s, n, n, n, 0, g.width, g.by_s, g.values);
+        if (rc < 0) return rc;
+        finish_picks<<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream>>>(g);
+    }
+
+    /* S is not needed behind the first layer: its memory takes the transpose of H, or H H^T */
+    float *across = o->layers > 1 ? s : next, *product = o->layers > 1 ? next : s;
+    launch_layer(dev, g, o->layers > 0 ? FIRST : COPY, NULL, h, o->layers <= 1 ? across : NULL);
+    for (int l = 1; l < o->layers; l++) {
+        launch_layer(dev, g, o->resymmetrize ? SYMMETRIC : PLAIN, h, next,
+                     l == o->layers - 1 ? across : NULL);
+        product = h, h = next, next = product;
+    }
+    if (n <= IN_REGISTERS) {
+        BY_WIDTH(n, rank, <<<n, BLOCK, 0, stream>>>(g, h, across, NULL, ids));
+        return LAUNCHED("neighbors");
+    }
+    rank<0><<<n, BLOCK, 0, stream>>>(g, h, across, product, NULL);
+    if ((rc = LAUNCHED("neighbors")) < 0) return rc;
+    if ((rc = cuda_top_k(dev, product, n, n, n, 0, o->k, ids, g.values)) < 0) return rc;
+    fill_lists<<<blocks_for(n, BLOCK), BLOCK, 0, stream>>>(g, g.values, ids);
+    return LAUNCHED("neighbors");
+}
+
+void cuda_neighbor_ops(device_ops *op) {
+    op->neighbors_bytes = neighbors_bytes;
+    op->neighbors = neighbors;
+}
