@@ -108,12 +108,13 @@ static __global__ void top_short(const float *s, int n, int m, int ld, int self,
     int own = self < 0 ? -1 : self + i;
     s += (size_t)i * ld;
     rank_key key[PER], best = load_keys(s, m, own, key);
+    float own_value = own >= 0 ? s[own] : 0;
     for (int at = 0; at < k; at++) {
         rank_key won = take_max(key, best);
-        int j = won == OWN_KEY && own >= 0 ? own : rank_column(won);
+        bool is_own = won == OWN_KEY && own >= 0;
         if (lane() != 0) continue;
-        ids[(size_t)i * k + at] = j;
-        if (values) values[(size_t)i * k + at] = s[j];
+        ids[(size_t)i * k + at] = is_own ? own : rank_column(won);
+        if (values) values[(size_t)i * k + at] = is_own ? own_value : rank_value(won);
     }
 }
 
@@ -271,29 +272,38 @@ static __device__ inline double weight_of(const half_batch &h, int i) {
     return (double)h.factor * (h.weight ? h.weight[i] : 1.0 / h.n) / h.k;
 }
 
-static __global__ void pull_rows(half_batch h, float *dq) {
-    int i = warp_row();
-    if (i >= h.n) return;
-    double each = -weight_of(h, i);
-    for (int j = lane(); j < h.d; j += WARP) {
-        float sum = 0;
-#pragma unroll 4
-        for (int e = 0; e < h.k; e++) sum += near_row(h, i, e)[j];
-        dq[(size_t)i * h.d + j] = (float)(each * sum);
-    }
+/* Number j of the gradient of row i. */
+static __device__ inline float pulled(const half_batch &h, int i, int j, double each) {
+    float sum = 0;
+#pragma unroll 10
+    for (int e = 0; e < h.k; e++) sum += __ldg(near_row(h, i, e) + j);
+    return (float)(each * sum);
 }
 
-/* The value of a loss that is linear in q is q . dq.  One block. */
-static __global__ void add_product(const float *q, const float *dq, size_t count, float *loss) {
+/* A block a row: its gradient, but its value (q . dq, as the loss is linear in q) in place of the
+ * first number. */
+static __global__ void pull_rows(half_batch h, float *__restrict__ dq) {
+    __shared__ double part[BLOCK / WARP];
+    int i = blockIdx.x;
+    double each = -weight_of(h, i), value = 0;
+    for (int j = threadIdx.x; j < h.d; j += BLOCK) {
+        float x = pulled(h, i, j, each);
+        value += (double)x * h.q[(size_t)i * h.d + j];
+        if (j > 0) dq[(size_t)i * h.d + j] = x;
+    }
+    value = block_sum(value, part);
+    if (threadIdx.x == 0) dq[(size_t)i * h.d] = (float)value;
+}
+
+/* Adds up the values and puts the first numbers in their places.  One block. */
+static __global__ void pull_finish(half_batch h, float *dq, float *loss) {
     __shared__ double part[WARP];
     double sum = 0;
-    size_t fours = ((size_t)q | (size_t)dq) % 16 == 0 ? count / 4 : 0;
-    for (size_t j = threadIdx.x; j < fours; j += blockDim.x) {
-        float4 a = ((const float4 *)q)[j], b = ((const float4 *)dq)[j];
-        sum += (double)(a.x * b.x + a.y * b.y) + (double)(a.z * b.z + a.w * b.w);
+    for (int i = threadIdx.x; i < h.n; i += blockDim.x) {
+        float first = pulled(h, i, 0, -weight_of(h, i));
+        sum += dq[(size_t)i * h.d];
+        dq[(size_t)i * h.d] = first;
     }
-    for (size_t j = 4 * fours + threadIdx.x; j < count; j += blockDim.x)
-        sum += (double)q[j] * dq[j];
     sum = block_sum(sum, part);
     if (threadIdx.x == 0) *loss = (float)(*loss + sum);
 }
@@ -303,8 +313,8 @@ static int pull(device *dev, const float *q, const float *key, int n, int d,
                 float *dq) {
     if (n < 1) return 0;
     half_batch h = {q, key, n, d, near_ids, k, weight, factor};
-    pull_rows<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(h, dq);
-    add_product<<<1, 1024, 0, STREAM(dev)>>>(q, dq, (size_t)n * d, loss);
+    pull_rows<<<n, BLOCK, 0, STREAM(dev)>>>(h, dq);
+    pull_finish<<<1, n <= 256 ? 256 : 1024, 0, STREAM(dev)>>>(h, dq, loss);
     return LAUNCHED("pull");
 }
 
@@ -376,38 +386,71 @@ static int contrast(device *dev, const float *q, const float *key, int n, int d,
 
 /* ---- the boundary filter --------------------------------------------------------------------- */
 
-static __global__ void ratios(const float *f, int n, int d, const int32_t *ids,
-                              const int32_t *label, const float *centroids, int K, float *ratio) {
-    int i = warp_row();
-    if (i >= n) return;
-    int own = label[ids[i]];
-    double inside = 0, nearest = INFINITY;
+/* A block a row, a warp a centroid. */
+static __global__ void ratios(const float *__restrict__ f, int d, const int32_t *__restrict__ ids,
+                              const int32_t *__restrict__ label,
+                              const float *__restrict__ centroids, int K,
+                              float *__restrict__ ratio) {
+    __shared__ double own_d2, other[BLOCK / WARP];
+    int i = blockIdx.x, own = label[ids[i]], warp = threadIdx.x / WARP;
+    double nearest = INFINITY;
     f += (size_t)i * d;
-    for (int c = 0; c < K; c++) {
+    if (threadIdx.x == 0) own_d2 = 0;
+    __syncthreads();
+    for (int c = warp; c < K; c += BLOCK / WARP) {
         const float *center = centroids + (size_t)c * d;
         double sum = 0;
+#pragma unroll 8
         for (int j = lane(); j < d; j += WARP) {
             double step = (double)f[j] - center[j];
             sum += step * step;
         }
         sum = warp_sum(sum);
         if (c == own)
-            inside = sqrt(sum);
+            own_d2 = sum;
         else if (sum < nearest)
             nearest = sum;
     }
-    if (lane() != 0) return;
-    if (isinf(nearest)) {
-        ratio[i] = 0;
-        return;
-    }
+    if (lane() == 0) other[warp] = nearest;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int w = 0; w < BLOCK / WARP; w++) nearest = other[w] < nearest ? other[w] : nearest;
+    double inside = sqrt(own_d2), larger;
     nearest = sqrt(nearest);
-    double larger = inside > nearest ? inside : nearest;
-    ratio[i] = larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
+    larger = inside > nearest ? inside : nearest;
+    ratio[i] = isinf(nearest) ? 0 : larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
 }
 
-/* The weights of all rows, by one block.  The ratio at place keep-1 is found byte by byte, from the
- * highest: ratios are not negative, so their bits have their order. */
+/* The weights of a batch, by one block: a thread counts how many do not exceed its ratio. */
+enum { COUNTED = 1024 };
+
+static __global__ void filter_short(const step_values *at, const float *ratio, int n,
+                                    bool over_batch, float *weight) {
+    __shared__ __align__(16) float all[COUNTED];
+    __shared__ uint32_t least;
+    __shared__ int kept;
+    int i = threadIdx.x, below = 0, keep = at->keep > n ? n : at->keep;
+    all[i] = i < n ? ratio[i] : INFINITY;
+    if (i == 0) least = 0x7f800000u, kept = n;
+    __syncthreads();
+    float own = all[i];
+#pragma unroll 8
+    for (int j = 0; j < (int)blockDim.x; j += 4) {
+        float4 x = *(const float4 *)(all + j);
+        below += (x.x <= own) + (x.y <= own) + (x.z <= own) + (x.w <= own);
+    }
+    bool enough = i < n && below >= keep; /* ratios are not negative: their bits have their order */
+    uint32_t bits = __reduce_min_sync(ALL_LANES, enough ? __float_as_uint(own) : 0x7f800000u);
+    if (lane() == 0) atomicMin(&least, bits);
+    __syncthreads();
+    float sigma = __uint_as_float(least);
+    if (i < n && own == sigma) kept = below; /* the same number from each */
+    __syncthreads();
+    if (i < n) weight[i] = own <= sigma ? 1.0f / (float)(over_batch ? n : kept) : 0;
+}
+
+/* The same for any number of rows.  The ratio at place keep-1 is found byte by byte, from the
+ * highest. */
 static __global__ void filter(const step_values *at, const float *ratio, int n, bool over_batch,
                               float *weight) {
     __shared__ int count[256];
@@ -457,9 +500,12 @@ static int boundary(device *dev, const step_values *at, const float *f, int n, i
                     const int32_t *ids, const int32_t *label, const float *centroids, int K,
                     bool over_batch, float *ratio, float *weight) {
     if (n < 1) return 0;
-    ratios<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(f, n, d, ids, label, centroids, K,
-                                                               ratio);
-    filter<<<1, n <= 256 ? 256 : 1024, 0, STREAM(dev)>>>(at, ratio, n, over_batch, weight);
+    ratios<<<n, BLOCK, 0, STREAM(dev)>>>(f, d, ids, label, centroids, K, ratio);
+    if (n <= COUNTED)
+        filter_short<<<1, blocks_for(n, WARP) * WARP, 0, STREAM(dev)>>>(at, ratio, n, over_batch,
+                                                                        weight);
+    else
+        filter<<<1, 1024, 0, STREAM(dev)>>>(at, ratio, n, over_batch, weight);
     return LAUNCHED("boundary");
 }
 

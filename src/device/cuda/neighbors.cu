@@ -59,42 +59,58 @@ static size_t neighbors_bytes(device *dev, int n, int d, const conr_neighbors_op
 
 /* ---- S --------------------------------------------------------------------------------------- */
 
-enum { TILE = 32, DEPTH = 64, PAD = 4, SIDE = 16 }; /* SIDE x SIDE threads, 2 x 2 numbers each */
+enum { TILE = 16, DEPTH = 256, PAD = 4 };
 
-static __global__ void similar(const float *f, int n, int d, float *s) {
+/* A tile on or above the diagonal, a thread a number, which is written to both its places.  fours:
+ * rows may be read by four numbers. */
+static __global__ void similar(const float *__restrict__ f, int n, int d, bool fours,
+                               float *__restrict__ s) {
     __shared__ __align__(16) float a[TILE][DEPTH + PAD], b[TILE][DEPTH + PAD];
-    int tx = threadIdx.x % SIDE, ty = threadIdx.x / SIDE;
-    int i0 = blockIdx.y * TILE, j0 = blockIdx.x * TILE;
-    float sum[2][2] = {{0, 0}, {0, 0}};
+    int tiles = (n + TILE - 1) / TILE, ti = 0, tj = blockIdx.x;
+    int tx = threadIdx.x % TILE, ty = threadIdx.x / TILE;
+    while (tj >= tiles - ti) tj -= tiles - ti++; /* the tiles of row ti, from its diagonal on */
+    tj += ti;
+    float sum = 0;
     for (int l0 = 0; l0 < d; l0 += DEPTH) {
-        for (int p = threadIdx.x; p < TILE * DEPTH; p += SIDE * SIDE) {
-            int r = p / DEPTH, l = p % DEPTH;
-            a[r][l] = i0 + r < n && l0 + l < d ? f[(size_t)(i0 + r) * d + l0 + l] : 0;
-            b[r][l] = j0 + r < n && l0 + l < d ? f[(size_t)(j0 + r) * d + l0 + l] : 0;
+        int depth = d - l0 < DEPTH ? d - l0 : DEPTH;
+        if (fours) {
+#pragma unroll 8
+            for (int p = threadIdx.x; p < 2 * TILE * DEPTH / 4; p += TILE * TILE) {
+                int r = p / (DEPTH / 4) % TILE, l = p % (DEPTH / 4) * 4;
+                bool second = p >= TILE * DEPTH / 4;
+                int i = (second ? tj : ti) * TILE + r;
+                float4 x = make_float4(0, 0, 0, 0);
+                if (i < n && l < depth) x = *(const float4 *)(f + (size_t)i * d + l0 + l);
+                *(float4 *)(second ? &b[r][l] : &a[r][l]) = x;
+            }
+        } else {
+            for (int p = threadIdx.x; p < TILE * DEPTH; p += TILE * TILE) {
+                int r = p / DEPTH, l = p % DEPTH, i = ti * TILE + r, j = tj * TILE + r;
+                a[r][l] = i < n && l < depth ? f[(size_t)i * d + l0 + l] : 0;
+                b[r][l] = j < n && l < depth ? f[(size_t)j * d + l0 + l] : 0;
+            }
         }
         __syncthreads();
-#pragma unroll 4
-        for (int l = 0; l < DEPTH; l += 4) {
-            float4 x[2], y[2];
-            for (int r = 0; r < 2; r++) {
-                x[r] = *(const float4 *)&a[ty + r * SIDE][l];
-                y[r] = *(const float4 *)&b[tx + r * SIDE][l];
-            }
-            for (int r = 0; r < 2; r++)
-                for (int c = 0; c < 2; c++) {
-                    sum[r][c] = fmaf(x[r].x, y[c].x, sum[r][c]);
-                    sum[r][c] = fmaf(x[r].y, y[c].y, sum[r][c]);
-                    sum[r][c] = fmaf(x[r].z, y[c].z, sum[r][c]);
-                    sum[r][c] = fmaf(x[r].w, y[c].w, sum[r][c]);
-                }
+#pragma unroll 8
+        for (int l = 0; l < depth; l += 4) {
+            float4 x = *(const float4 *)&a[ty][l], y = *(const float4 *)&b[tx][l];
+            sum = fmaf(x.x, y.x, sum);
+            sum = fmaf(x.y, y.y, sum);
+            sum = fmaf(x.z, y.z, sum);
+            sum = fmaf(x.w, y.w, sum);
         }
         __syncthreads();
     }
-    for (int r = 0; r < 2; r++)
-        for (int c = 0; c < 2; c++) {
-            int i = i0 + ty + r * SIDE, j = j0 + tx + c * SIDE;
-            if (i < n && j < n) s[(size_t)i * n + j] = sum[r][c];
-        }
+    int i = ti * TILE + ty, j = tj * TILE + tx;
+    if (i >= n || j >= n) return;
+    s[(size_t)i * n + j] = sum;
+    s[(size_t)j * n + i] = sum;
+}
+
+static void launch_similar(device *dev, const float *f, int n, int d, float *s) {
+    unsigned tiles = blocks_for(n, TILE);
+    bool fours = d % 4 == 0 && (size_t)f % 16 == 0;
+    similar<<<tiles *(tiles + 1) / 2, TILE * TILE, 0, STREAM(dev)>>>(f, n, d, fours, s);
 }
 
 /* ---- picks ----------------------------------------------------------------------------------- */
@@ -150,55 +166,75 @@ static __device__ inline float adjacent(const graph &g, int i, int j, rank_key l
 
 enum { FIRST, PLAIN, SYMMETRIC, COPY }; /* where a layer's numbers come from */
 
-/* Row i of the next H, by one warp: from -> to, and its transpose to across (or NULL).  COPY: A as
- * it is, for no layers at all. */
+/* Row i of the next H, by one block: from -> to, and its transpose to across (or NULL).  COPY: A as
+ * it is, for no layers at all.  A thread has EACH columns at a time, so that their numbers are
+ * fetched side by side. */
+enum { EACH = 4 };
+
 template <int FROM>
-static __global__ void layer(graph g, const float *from, float *to, float *across) {
-    int i = blockIdx.x * ROWS + threadIdx.x / WARP, n = g.n, k2 = FROM == COPY ? 1 : g.o.k2;
-    if (i >= n) return;
+static __global__ void layer(graph g, const float *__restrict__ from, float *__restrict__ to,
+                             float *__restrict__ across) {
+    __shared__ double part[BLOCK / WARP];
+    int i = blockIdx.x, n = g.n, k2 = FROM == COPY ? 1 : g.o.k2;
     const edge *edges = g.edges + (size_t)i * k2;
-    float *h = to + (size_t)i * n;
+    float *h = to + (size_t)i * n, kept[EACH];
     double squares = 0;
-    for (int c = lane(); c < n; c += WARP) {
-        double sum = 0;
+    for (int c0 = 0; c0 < n; c0 += EACH * BLOCK) {
+        double sum[EACH] = {0, 0, 0, 0};
+#pragma unroll 2
         for (int e = 0; e < k2; e++) {
             edge x = FROM == COPY ? edge{i, 1} : edges[e];
-            float a;
-            if (FROM == FIRST || FROM == COPY)
-                a = adjacent(g, x.to, c, g.last[x.to]);
-            else if (FROM == PLAIN)
-                a = from[(size_t)x.to * n + c];
-            else
-                a = from[(size_t)x.to * n + c] + from[(size_t)c * n + x.to];
-            sum += (double)x.weight * a;
+            rank_key last = FROM == FIRST || FROM == COPY ? g.last[x.to] : 0;
+#pragma unroll
+            for (int r = 0; r < EACH; r++) {
+                int c = c0 + r * BLOCK + threadIdx.x;
+                if (c >= n) continue;
+                float a;
+                if (FROM == FIRST || FROM == COPY)
+                    a = adjacent(g, x.to, c, last);
+                else if (FROM == PLAIN)
+                    a = from[(size_t)x.to * n + c];
+                else
+                    a = from[(size_t)x.to * n + c] + from[(size_t)c * n + x.to];
+                sum[r] += (double)x.weight * a;
+            }
         }
-        h[c] = (float)sum;
-        squares += (double)h[c] * h[c];
+#pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            int c = c0 + r * BLOCK + threadIdx.x;
+            kept[r] = (float)sum[r];
+            squares += (double)kept[r] * kept[r];
+            if (n > EACH * BLOCK && c < n) h[c] = kept[r]; /* longer than what can be kept */
+        }
     }
-    double size = sqrt(warp_sum(squares));
-    for (int c = lane(); c < n; c += WARP) { /* each lane reads back what it wrote */
-        float x = h[c];
-        if (FROM != COPY) x = size > 0 ? (float)(x / size) : 0;
-        h[c] = x;
-        if (across) across[(size_t)c * n + i] = x;
-    }
+    double size = sqrt(block_sum(squares, part));
+    for (int c0 = 0; c0 < n; c0 += EACH * BLOCK)
+#pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            int c = c0 + r * BLOCK + threadIdx.x;
+            if (c >= n) continue;
+            float x = n > EACH * BLOCK ? h[c] : kept[r];
+            if (FROM != COPY) x = size > 0 ? (float)(x / size) : 0;
+            h[c] = x;
+            if (across) across[(size_t)c * n + i] = x;
+        }
 }
 
 static void launch_layer(device *dev, const graph &g, int which, const float *from, float *to,
                          float *across) {
-    unsigned blocks = blocks_for(g.n, ROWS);
+    unsigned blocks = (unsigned)g.n;
     cudaStream_t stream = STREAM(dev);
     switch (which) {
-    case FIRST: layer<FIRST><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across); break;
-    case PLAIN: layer<PLAIN><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across); break;
-    case SYMMETRIC: layer<SYMMETRIC><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across); break;
-    default: layer<COPY><<<blocks, ROW_BLOCK, 0, stream>>>(g, from, to, across);
+    case FIRST: layer<FIRST><<<blocks, BLOCK, 0, stream>>>(g, from, to, across); break;
+    case PLAIN: layer<PLAIN><<<blocks, BLOCK, 0, stream>>>(g, from, to, across); break;
+    case SYMMETRIC: layer<SYMMETRIC><<<blocks, BLOCK, 0, stream>>>(g, from, to, across); break;
+    default: layer<COPY><<<blocks, BLOCK, 0, stream>>>(g, from, to, across);
     }
 }
 
 /* ---- ranking --------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 1024 }; /* of a row of H, looked at in one go */
+enum { COLUMNS = 1024, AHEAD = 8 }; /* of a row of H, looked at in one go; fetched in one go */
 
 /* The list of row i: by H H^T while above zero, then by S.  By one thread. */
 static __device__ void fill(const graph &g, int i, int affine, int32_t *out) {
@@ -214,16 +250,17 @@ static __device__ void fill(const graph &g, int i, int affine, int32_t *out) {
 /* Row i of H H^T by one block; h, across: H and its transpose.  Short rows stay in shared memory
  * and are ranked here, long ones go to `product`, [n,n]. */
 template <int PER>
-static __global__ void rank(graph g, const float *h, const float *across, float *product,
-                            int32_t *ids) {
+static __global__ void rank(graph g, const float *__restrict__ h, const float *__restrict__ across,
+                            float *product, int32_t *ids) {
+    enum { EACH_HERE = PER == 0 ? 4 : PER <= 8 ? 1 : PER / 8 }; /* columns of a thread */
     __shared__ int32_t column[COLUMNS];
     __shared__ float value[COLUMNS], row[PER > 0 ? WARP * PER : 1];
     __shared__ int before[BLOCK / WARP + 1];
     int i = blockIdx.x, n = g.n, warp = threadIdx.x / WARP;
     float *to = PER > 0 ? row : product + (size_t)i * n;
     h += (size_t)i * n;
-    for (int j0 = 0; j0 < n; j0 += 4 * BLOCK) {
-        double sum[4] = {0, 0, 0, 0};
+    for (int j0 = 0; j0 < n; j0 += EACH_HERE * BLOCK) {
+        double sum[EACH_HERE] = {0};
         for (int c0 = 0; c0 < n; c0 += COLUMNS) {
             /* the columns that are not zero, in ascending order */
             int count = 0;
@@ -247,19 +284,27 @@ static __global__ void rank(graph g, const float *h, const float *across, float 
                 count += all;
             }
             __syncthreads();
-#pragma unroll 4
-            for (int e = 0; e < count; e++) {
-                const float *line = across + (size_t)column[e] * n;
-                double x = value[e];
+            for (int e0 = 0; e0 < count; e0 += AHEAD) {
+                float line[AHEAD][EACH_HERE]; /* all on their way before the first is used */
 #pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    int j = j0 + r * BLOCK + threadIdx.x;
-                    if (j < n) sum[r] = fma(x, (double)line[j], sum[r]);
+                for (int e = 0; e < AHEAD; e++)
+#pragma unroll
+                    for (int r = 0; r < EACH_HERE; r++) {
+                        int j = j0 + r * BLOCK + threadIdx.x;
+                        line[e][r] =
+                            e0 + e < count && j < n ? across[(size_t)column[e0 + e] * n + j] : 0;
+                    }
+#pragma unroll
+                for (int e = 0; e < AHEAD; e++) {
+                    double x = e0 + e < count ? value[e0 + e] : 0;
+#pragma unroll
+                    for (int r = 0; r < EACH_HERE; r++) sum[r] = fma(x, (double)line[e][r], sum[r]);
                 }
             }
             __syncthreads();
         }
-        for (int r = 0; r < 4; r++) {
+#pragma unroll
+        for (int r = 0; r < EACH_HERE; r++) {
             int j = j0 + r * BLOCK + threadIdx.x;
             if (j < n) to[j] = (float)sum[r];
         }
@@ -296,9 +341,8 @@ static int neighbors(device *dev, const float *f, int n, int d, const conr_neigh
     cudaStream_t stream = STREAM(dev);
     int rc = 0;
     plan(n, d, o, work, &g);
-    dim3 tiles(blocks_for(n, TILE), blocks_for(n, TILE));
     float *s = g.square[0], *h = g.square[1], *next = g.square[2];
-    similar<<<tiles, SIDE * SIDE, 0, stream>>>(f, n, d, s);
+    launch_similar(dev, f, n, d, s);
     if (o->local) return cuda_top_k(dev, s, n, n, n, 0, o->k, ids, NULL);
     if (n <= IN_REGISTERS) {
         BY_WIDTH(n, pick, <<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream>>>(g));

@@ -48,7 +48,23 @@ static __device__ void make_taps(const axis &a, int at, int i, int taps, int in,
     }
     for (int k = 0; k < high - low; k++)
         weight[k] = (total != 0 ? weight[k] / total : weight[k]) * by;
+    for (int k = high - low; k < taps; k++) weight[k] = 0;
     a.first[at] = from + low, a.count[at] = high - low;
+}
+
+/* The same for one or two taps a side, from an image in floats: nothing is asked, a missing tap has
+ * weight 0 and reads a neighbor's number. */
+template <int C>
+static __device__ inline void resized_few(const view_plan &v, const float *image, const axis &ax,
+                                          const axis &ay, int x, int y, float *out) {
+    float2 wx = ((const float2 *)ax.weight)[x], wy = ((const float2 *)ay.weight)[y];
+    const float *corner = image + (ay.first[y] * v.w + ax.first[x]) * C;
+#pragma unroll
+    for (int k = 0; k < C; k++) {
+        float left = fmaf(wy.y, corner[v.w * C + k], wy.x * corner[k]);
+        float right = fmaf(wy.y, corner[(v.w + 1) * C + k], wy.x * corner[C + k]);
+        out[k] = fmaf(wx.y, right, wx.x * left);
+    }
 }
 
 template <int C>
@@ -142,6 +158,21 @@ static __device__ void fetch(const unsigned char *image, int bytes, int from, un
         for (int p = t; p < bytes; p += step) to[p] = image[p];
 }
 
+/* The same as floats, [bytes and some zeros behind]. */
+static __device__ void fetch_floats(const unsigned char *image, int bytes, int zeros, int from,
+                                    float *to) {
+    int t = (int)threadIdx.x - from, step = (int)blockDim.x - from;
+    if (t < 0) return;
+    for (int p = bytes + t; p < bytes + zeros; p += step) to[p] = 0;
+    if (((size_t)image | (size_t)bytes) % 4 == 0)
+        for (int p = t; p < bytes / 4; p += step) {
+            uchar4 x = ((const uchar4 *)image)[p];
+            ((float4 *)to)[p] = make_float4(x.x, x.y, x.z, x.w);
+        }
+    else
+        for (int p = t; p < bytes; p += step) to[p] = image[p];
+}
+
 static __device__ inline int mirrored(int i, int n) {
     if (i < 0) i = -i;
     return i >= n ? 2 * (n - 1) - i : i;
@@ -170,6 +201,8 @@ static __device__ void blurred(const view_plan &v, view_state &s, const unsigned
         total += (i ? 2 : 1) * s.kernel[i];
         if (s.kernel[i] > 1e-8f) reach = i;
     }
+    __syncthreads();
+    for (int i = threadIdx.x; i <= v.half; i += blockDim.x) s.kernel[i] /= total;
     for (int y0 = 0; y0 < n; y0 += v.strip) {
         int lines = (n - y0 < v.strip ? n - y0 : v.strip) + 2 * reach;
         for (int p = threadIdx.x; p < lines * n; p += blockDim.x)
@@ -180,7 +213,7 @@ static __device__ void blurred(const view_plan &v, view_state &s, const unsigned
             int channel = p % C, x = p / C % n, line = p / C / n;
             float sum = 0;
             for (int k = -reach; k <= reach; k++)
-                sum = fmaf(s.kernel[k < 0 ? -k : k] / total,
+                sum = fmaf(s.kernel[k < 0 ? -k : k],
                            rows[((size_t)line * n + mirrored(x + k, n)) * C + channel], sum);
             sideways[p] = sum;
         }
@@ -190,7 +223,7 @@ static __device__ void blurred(const view_plan &v, view_state &s, const unsigned
             for (int channel = 0; channel < C; channel++) {
                 x[channel] = 0;
                 for (int k = -reach; k <= reach; k++)
-                    x[channel] = fmaf(s.kernel[k < 0 ? -k : k] / total,
+                    x[channel] = fmaf(s.kernel[k < 0 ? -k : k],
                                       sideways[((size_t)p + (size_t)(reach + k) * n) * C + channel],
                                       x[channel]);
             }
@@ -200,8 +233,8 @@ static __device__ void blurred(const view_plan &v, view_state &s, const unsigned
     }
 }
 
-/* P: pixels of a thread that stay in registers, all of them; 0: none.  HERE: the image is in shared
- * memory. */
+/* P: pixels of a thread that stay in registers, all of them, of an image that is not reduced; 0:
+ * none.  HERE: the image is in shared memory, as floats where P > 0. */
 template <int C, int P, bool HERE, typename T>
 static __global__ void view_kernel(view_plan v, const step_values *at, const int32_t *ids,
                                    uint32_t view, T *out) {
@@ -222,10 +255,11 @@ static __global__ void view_kernel(view_plan v, const step_values *at, const int
         s.contrast = 0;
         while (s.d.jitter && s.d.order[s.contrast] != DRAW_CONTRAST) s.contrast++;
     }
-    if (HERE) {
+    if (P > 0)
+        fetch_floats(image, v.h * v.w * C, (v.w + 1) * C, WARP, (float *)memory);
+    else if (HERE)
         fetch(image, v.h * v.w * C, WARP, memory);
-        image = memory;
-    }
+    if (HERE) image = memory;
     __syncthreads();
     for (int t = threadIdx.x; t < 2 * n; t += blockDim.x) {
         int i = t < n ? t : t - n;
@@ -245,7 +279,10 @@ static __global__ void view_kernel(view_plan v, const step_values *at, const int
             int q = p * (int)blockDim.x + (int)threadIdx.x;
             if (q >= area) break;
             float *x = kept[P > 0 ? p : 0];
-            resized<C>(v, image, ax, ay, q % n, q / n, x);
+            if (P > 0)
+                resized_few<C>(v, (const float *)memory, ax, ay, q % n, q / n, x);
+            else
+                resized<C>(v, image, ax, ay, q % n, q / n, x);
             if (!jitter) continue;
             color<C>(s.d, 0, s.contrast, 0, x);
             sum += C == 3 ? luma(x) : x[0];
@@ -309,6 +346,15 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
                         int view, act *out) {
     size_t area = (size_t)v.size * v.size, bytes = (size_t)v.h * v.w * C;
     size_t shared = sizeof(float) * v.size * (4 + 2 * (size_t)v.taps);
+    size_t floats = (bytes + (size_t)(v.w + 1) * C + 3) / 4 * 4 * sizeof(float);
+    if (v.policy.blur <= 0 && v.taps == 2 && area <= 4 * 1024 && floats + shared <= SHARED_MOST) {
+        v.source_bytes = (int)floats, shared += floats;
+        if (area > 2 * 1024)
+            return launch<C, 4, true, T>(dev, v, 1024, shared, at, ids, n, view, out);
+        int threads = ((int)(area + 1) / 2 + WARP - 1) / WARP * WARP;
+        return launch<C, 2, true, T>(dev, v, threads < 64 ? 64 : threads, shared, at, ids, n, view,
+                                     out);
+    }
     bool here = bytes <= SOURCE_MOST && shared + bytes + 16 <= SHARED_MOST;
     if (here) shared += v.source_bytes = (int)((bytes + 15) / 16 * 16);
     if (v.policy.blur > 0) {
@@ -319,12 +365,6 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
         size_t lines = (SHARED_MOST - shared) / row;
         v.strip = (int)(lines - 2 * v.half < (size_t)v.size ? lines - 2 * v.half : v.size);
         shared += row * (v.strip + 2 * v.half);
-    } else if (here && area <= 2 * 1024) {
-        int threads = ((int)(area + 1) / 2 + WARP - 1) / WARP * WARP;
-        return launch<C, 2, true, T>(dev, v, threads < 64 ? 64 : threads, shared, at, ids, n, view,
-                                     out);
-    } else if (here && area <= 4 * 1024) {
-        return launch<C, 4, true, T>(dev, v, 1024, shared, at, ids, n, view, out);
     }
     return here ? launch<C, 0, true, T>(dev, v, 512, shared, at, ids, n, view, out)
                 : launch<C, 0, false, T>(dev, v, 512, shared, at, ids, n, view, out);
@@ -342,7 +382,7 @@ static int views(device *dev, const step_values *at, const struct views_job *job
     }
     int side = v.h > v.w ? v.h : v.w;
     float most = (float)side / (float)v.size;
-    v.taps = (int)(2 * (most > 1 ? most : 1)) + 2;
+    v.taps = most > 1 ? (int)(2 * most) + 2 : 2;
     v.half = (v.size / 10 | 1) / 2;
     bool wide = dev->type == ACT_F32;
     if (view == 2) {
