@@ -168,6 +168,46 @@ done:
     return rc;
 }
 
+/* All runs by the host's code; centroids: [K,d], as users see them. */
+static int kmeans_here(device *dev, const float *features, int n, int d,
+                       const conr_kmeans_options *o, float *centroids,
+                       conr_kmeans_history *history) {
+    int rc = 0, best_run = 0;
+    points p = {0};
+    recorder r = {.to = history};
+    double *best = memory_new("k-means", (size_t)o->clusters * d, sizeof *best);
+    float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
+    TRY(best && shift ? 0 : CONR_ENOMEM);
+    middle(features, n, d, shift);
+    TRY(points_make(dev, features, n, d, o->metric, shift, &p));
+    TRY(run_all(dev, &p, o, &r, best, &best_run));
+    for (size_t at = 0; at < (size_t)o->clusters * d; at++)
+        centroids[at] = (float)(best[at] + p.shift[at % d]);
+    if (history) history->run = best_run;
+done:
+    points_free(&p);
+    free(best), free(shift);
+    return rc;
+}
+
+/* All runs by the device's own operation. */
+static int kmeans_there(device *dev, const float *features, int n, int d,
+                        const conr_kmeans_options *o, float *centroids,
+                        conr_kmeans_history *history) {
+    int rc = 0;
+    size_t size = (size_t)n * d * sizeof(float), result = (size_t)o->clusters * d * sizeof(float);
+    void *x = NULL, *means = NULL, *labels = NULL;
+    TRY(dev->op.alloc(dev, size, &x));
+    TRY(dev->op.alloc(dev, result, &means));
+    TRY(dev->op.alloc(dev, (size_t)n * sizeof(int32_t), &labels));
+    TRY(dev->op.put(dev, x, features, size));
+    TRY(dev->op.kmeans(dev, x, n, d, o, means, labels, history));
+    TRY(dev->op.get(dev, centroids, means, result));
+done:
+    dev->op.free(dev, x), dev->op.free(dev, means), dev->op.free(dev, labels);
+    return rc;
+}
+
 int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
                 conr_kmeans_history *history) {
@@ -177,30 +217,21 @@ int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
     if ((rc = check_options(o, rows)) < 0) return rc;
     if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;
     int n = (int)rows, d = (int)width;
-    points p = {0};
-    recorder r = {.to = history};
-    int best_run = 0;
-    double *best = memory_new("k-means", (size_t)o->clusters * d, sizeof *best);
-    float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
     float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
-    TRY(best && shift && distances ? 0 : CONR_ENOMEM);
-    middle(features, n, d, shift);
-    TRY(points_make(c->dev, features, n, d, o->metric, shift, &p));
-    TRY(run_all(c->dev, &p, o, &r, best, &best_run));
-    for (size_t at = 0; at < (size_t)o->clusters * d; at++)
-        centroids[at] = (float)(best[at] + p.shift[at % d]);
-    points_free(&p);
+    TRY(distances ? 0 : CONR_ENOMEM);
+    TRY(c->dev->op.kmeans ? kmeans_there(c->dev, features, n, d, o, centroids, history)
+                          : kmeans_here(c->dev, features, n, d, o, centroids, history));
+    /* always by the host, as conr_assign does it: so that that gives the same labels */
     TRY(assign_features(c->dev, features, n, d, o->metric, centroids, o->clusters, labels,
                         distances));
     if (history) {
+        history->objective = 0;
         for (int i = 0; i < n; i++)
             history->objective +=
                 o->metric == CONR_COSINE ? distances[i] : (double)distances[i] * distances[i];
-        history->run = best_run;
     }
 done:
     if (rc < 0 && history) conr_kmeans_history_free(history);
-    points_free(&p);
-    free(best), free(shift), free(distances);
+    free(distances);
     return rc;
 }

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "device/cpu_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ int points_make(device *dev, const float *features, int n, int d, conr_metric me
     TRY(out->x && out->wide && out->square && out->shift ? 0 : CONR_ENOMEM);
     if (metric == CONR_COSINE) {
         memset(out->shift, 0, (size_t)d * sizeof *out->shift);
-        TRY(dev->op.rows_normalize(dev, features, n, d, out->x, out->square));
+        TRY(cpu_rows_normalize(dev, features, n, d, out->x, out->square)); /* host memory */
         for (size_t i = 0; i < rounded; i++) out->square[i] = 2;
     } else {
         memcpy(out->shift, shift, (size_t)d * sizeof *out->shift);

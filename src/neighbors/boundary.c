@@ -4,6 +4,7 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "conr_context.h"
+#include "device/cpu_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -45,12 +46,11 @@ int conr_boundary(conr *c, const float *features, int64_t rows, int64_t width, c
     centers = memory_new("boundary", (size_t)K * d, sizeof *centers);
     TRY(sizes && centers ? 0 : CONR_ENOMEM);
     memcpy(centers, centroids, (size_t)K * d * sizeof *centers);
-    if (normalize_centroids)
-        TRY(c->dev->op.rows_normalize(c->dev, centroids, K, d, centers, sizes));
+    if (normalize_centroids) TRY(cpu_rows_normalize(c->dev, centroids, K, d, centers, sizes));
     if (metric == CONR_COSINE) {
         unit = memory_new("boundary", (size_t)n * d, sizeof *unit);
         TRY(unit ? 0 : CONR_ENOMEM);
-        TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, sizes));
+        TRY(cpu_rows_normalize(c->dev, features, n, d, unit, sizes));
         features = unit;
     }
 #pragma omp parallel for num_threads(c->dev->threads) schedule(static)

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "conr_context.h"
 #include "device/cpu_gemm.h"
+#include "neighbors/affinity.h"
 #include "neighbors/search.h"
 
 #include <math.h>
@@ -53,6 +54,49 @@ int neighbors_batch(device *dev, const float *f, int n, int d, const conr_neighb
                     : neighbors_sparse(dev, f, n, d, o, ids);
 }
 
+enum {
+    BATCH_ROWS = 8192
+}; /* that a device's `neighbors` takes: its memory grows with their square */
+
+/* Features of the host on a device with memory of its own: a batch all there; of a whole set the
+ * search there, which is nearly all the work, and the rest here. */
+static int neighbors_there(device *dev, const float *features, int n, int d,
+                           const conr_neighbors_options *o, int32_t *ids) {
+    bool batch = n <= BATCH_ROWS;
+    int rc = 0, width = batch || o->local ? o->k : affinity_width(o);
+    size_t size = (size_t)n * d * sizeof(float), lists = (size_t)n * width;
+    void *f = NULL, *norm = NULL, *near = NULL, *scores = NULL, *work = NULL;
+    int32_t *by_s = NULL;
+    float *values = NULL;
+    TRY(dev->op.alloc(dev, size, &f));
+    TRY(dev->op.alloc(dev, (size_t)n * sizeof(float), &norm));
+    TRY(dev->op.alloc(dev, lists * sizeof(int32_t), &near));
+    TRY(dev->op.put(dev, f, features, size));
+    TRY(dev->op.rows_normalize(dev, f, n, d, f, norm));
+    if (batch) {
+        TRY(dev->op.alloc(dev, dev->op.neighbors_bytes(dev, n, d, o), &work));
+        TRY(neighbors_batch(dev, f, n, d, o, near, work));
+    } else {
+        TRY(dev->op.alloc(dev, lists * sizeof(float), &scores));
+        TRY(dev->op.search(dev, f, n, d, width, near, scores));
+    }
+    if (batch || o->local) {
+        TRY(dev->op.get(dev, ids, near, lists * sizeof(int32_t)));
+        goto done;
+    }
+    by_s = memory_new("neighbors", lists, sizeof *by_s);
+    values = memory_new("neighbors", lists, sizeof *values);
+    TRY(by_s && values ? 0 : CONR_ENOMEM);
+    TRY(dev->op.get(dev, by_s, near, lists * sizeof *by_s));
+    TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
+    TRY(neighbors_from_lists(dev, by_s, values, n, width, o, ids));
+done:
+    dev->op.free(dev, f), dev->op.free(dev, norm), dev->op.free(dev, near);
+    dev->op.free(dev, scores), dev->op.free(dev, work);
+    free(by_s), free(values);
+    return rc;
+}
+
 int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
                    const conr_neighbors_options *options, int32_t *ids) {
     conr_neighbors_options o = *options;
@@ -61,6 +105,7 @@ int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
         return rc;
     int n = (int)rows, d = (int)width;
     o.k = at_most(o.k, n), o.k1 = at_most(o.k1, n), o.k2 = at_most(o.k2, n);
+    if (c->dev->op.search) return neighbors_there(c->dev, features, n, d, &o, ids);
     float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
     if (!unit) return CONR_ENOMEM;
     TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, unit + (size_t)n * d));

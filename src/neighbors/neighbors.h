@@ -23,6 +23,10 @@ int neighbors_dense(device *dev, const float *f, int n, int d, const conr_neighb
 /* Rows of a few dozen entries; memory grows with n, not with n^2.  For any n. */
 int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                      int32_t *ids);
+/* What follows the search: by_s, values: [n,width], the best of S as search_nearest gives them,
+ * width at least k, k1 and k2; host memory. */
+int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, int n, int width,
+                         const conr_neighbors_options *o, int32_t *ids);
 
 /* By the fastest route that the device has: an operation of its own where the table has one (f, ids
  * and work are device memory then, work as large as neighbors_bytes says), else one of the above

@@ -341,16 +341,12 @@ done:
     return rc;
 }
 
-int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
-                     int32_t *ids) {
-    int rc = 0, width = affinity_width(o), k2 = o->k2;
+int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, int n, int width,
+                         const conr_neighbors_options *o, int32_t *ids) {
+    int rc = 0, k2 = o->k2;
     matrix a = {0}, h = {0};
-    float *values = memory_new("neighbors", (size_t)n * width, sizeof *values);
-    int32_t *by_s = memory_new("neighbors", (size_t)n * width, sizeof *by_s);
     affinity_edge *edges = memory_new("neighbors", (size_t)n * k2, sizeof *edges);
-    TRY(values && by_s && edges ? 0 : CONR_ENOMEM);
-
-    TRY(search_nearest(dev, f, n, d, width, by_s, values));
+    TRY(edges ? 0 : CONR_ENOMEM);
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (int i = 0; i < n; i++)
         affinity_edges(by_s + (size_t)i * width, values + (size_t)i * width, o,
@@ -367,6 +363,19 @@ int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neigh
 done:
     matrix_free(&a);
     matrix_free(&h);
-    free(values), free(by_s), free(edges);
+    free(edges);
+    return rc;
+}
+
+int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
+                     int32_t *ids) {
+    int rc = 0, width = affinity_width(o);
+    float *values = memory_new("neighbors", (size_t)n * width, sizeof *values);
+    int32_t *by_s = memory_new("neighbors", (size_t)n * width, sizeof *by_s);
+    TRY(values && by_s ? 0 : CONR_ENOMEM);
+    TRY(search_nearest(dev, f, n, d, width, by_s, values));
+    TRY(neighbors_from_lists(dev, by_s, values, n, width, o, ids));
+done:
+    free(values), free(by_s);
     return rc;
 }

@@ -147,6 +147,79 @@ static __global__ void top_long(const float *s, int m, int ld, int self, int k, 
     }
 }
 
+/* A block a row of any length, which is read once: what beats the k-th best so far is collected in
+ * shared memory, and when that is full only the k best of it stay.  Keys are all different, so the
+ * order in which they come does not matter. */
+enum { STREAM_BLOCK = 128, EACH = 8, FULL = 2 * STREAM_BLOCK * EACH, STREAM_K = 512 };
+
+static __device__ rank_key block_max(rank_key best, rank_key *part) {
+    best = warp_max(best);
+    __syncthreads();
+    if (lane() == 0) part[threadIdx.x / WARP] = best;
+    __syncthreads();
+    for (int w = 0; w < STREAM_BLOCK / WARP; w++) best = part[w] > best ? part[w] : best;
+    return best;
+}
+
+/* The k best of kept[count] to its front; returns how many there are. */
+static __device__ int keep_best(rank_key *kept, int count, int k, rank_key *top, rank_key *part) {
+    int left = count < k ? count : k;
+    for (int at = 0; at < left; at++) {
+        rank_key best = 0;
+        int place = -1;
+        for (int p = threadIdx.x; p < count; p += STREAM_BLOCK)
+            if (kept[p] > best) best = kept[p], place = p;
+        rank_key won = block_max(best, part);
+        if (best == won) kept[place] = 0, top[at] = won;
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < left; p += STREAM_BLOCK) kept[p] = top[p];
+    __syncthreads();
+    return left;
+}
+
+static __global__ void top_stream(const float *__restrict__ s, int m, int ld, int self, int k,
+                                  int32_t *ids, float *values) {
+    __shared__ rank_key kept[FULL], top[STREAM_K], part[STREAM_BLOCK / WARP];
+    __shared__ int count;
+    int i = blockIdx.x, own = self < 0 ? -1 : self + i, wanted = own < 0 ? k : k - 1;
+    rank_key least = 0;
+    s += (size_t)i * ld, ids += (size_t)i * k;
+    if (values) values += (size_t)i * k;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    for (int c0 = 0; c0 < m && wanted > 0; c0 += STREAM_BLOCK * EACH) {
+        float x[EACH];
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            int c = c0 + e * STREAM_BLOCK + threadIdx.x;
+            x[e] = c < m ? s[c] : 0;
+        }
+        float to_beat = least ? rank_value(least) : -INFINITY;
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            int c = c0 + e * STREAM_BLOCK + threadIdx.x;
+            if (x[e] < to_beat || c >= m || c == own) continue;
+            rank_key key = rank_of(x[e], c);
+            if (key > least) kept[atomicAdd(&count, 1)] = key;
+        }
+        __syncthreads();
+        int now = count;
+        __syncthreads();
+        if (now <= FULL - STREAM_BLOCK * EACH && c0 > 0) continue; /* the next ones have room */
+        now = keep_best(kept, now, wanted, top, part);
+        if (now == wanted) least = kept[wanted - 1];
+        if (threadIdx.x == 0) count = now;
+        __syncthreads();
+    }
+    if (wanted > 0) keep_best(kept, count, wanted, top, part);
+    for (int at = threadIdx.x; at < k; at += STREAM_BLOCK) {
+        int j = own >= 0 ? (at == 0 ? own : rank_column(kept[at - 1])) : rank_column(kept[at]);
+        ids[at] = j;
+        if (values) values[at] = s[j];
+    }
+}
+
 int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
                float *values) {
     if (n < 1 || k < 1) return 0;
@@ -154,10 +227,45 @@ int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int 
         BY_WIDTH(m, top_short,
                  <<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, self, k, ids,
                                                                       values));
+    else if (k <= STREAM_K)
+        top_stream<<<n, STREAM_BLOCK, 0, STREAM(dev)>>>(s, m, ld, self, k, ids, values);
     else
         top_long<<<n, BLOCK, 0, STREAM(dev)>>>(s, m, ld, self, k, ids, values);
     return LAUNCHED("top_k");
 }
+
+/* ---- the nearest of a whole set -------------------------------------------------------------- */
+
+enum { SEARCH_NUMBERS = 1 << 28 }; /* of S at a time */
+
+static __global__ void set_column(float *x, int n, int stride, float value) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) x[(size_t)i * stride] = value;
+}
+
+static int search(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
+    int rows = SEARCH_NUMBERS / n < 1 ? 1 : SEARCH_NUMBERS / n, rc = 0;
+    void *s = NULL;
+    rows = rows < n ? rows : n;
+    rc = dev->op.alloc(dev, (size_t)rows * n * sizeof(float), &s);
+    for (int i = 0; rc == 0 && i < n; i += rows) {
+        int here = n - i < rows ? n - i : rows;
+        rc = dev->op.gemm(dev, false, true, here, n, d, 1, f + (size_t)i * d, d, f, d, 0,
+                          (float *)s, n);
+        if (rc == 0)
+            rc = cuda_top_k(dev, (float *)s, here, n, n, i, k, ids + (size_t)i * k,
+                            values + (size_t)i * k);
+    }
+    if (rc == 0) {
+        set_column<<<blocks_for(n, BLOCK), BLOCK, 0, STREAM(dev)>>>(values, n, k, 1);
+        rc = LAUNCHED("search");
+    }
+    if (rc == 0) rc = dev->op.sync(dev);
+    dev->op.free(dev, s);
+    return rc;
+}
+
+/* ---- the smallest, and sums by label --------------------------------------------------------- */
 
 /* A row of a few numbers belongs to a thread, a longer one to a warp. */
 static __global__ void argmin_short(const float *s, int n, int m, int ld, int32_t *ids,
@@ -515,6 +623,7 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     op->rows_take = rows_take;
     op->ring_put = ring_put;
     op->top_k = cuda_top_k;
+    op->search = search;
     op->argmin = argmin;
     op->sums_by_label = sums_by_label;
     op->pull = pull;
@@ -522,4 +631,5 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     op->boundary = boundary;
     cuda_neighbor_ops(op);
     cuda_view_ops(op);
+    cuda_kmeans_ops(op);
 }

@@ -107,6 +107,7 @@ static inline unsigned blocks_for(size_t count, int per_block) {
 /* Fill their part of the table. */
 void cuda_neighbor_ops(device_ops *op);
 void cuda_view_ops(device_ops *op);
+void cuda_kmeans_ops(device_ops *op);
 
 /* device_ops.top_k, for others to build on */
 int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,

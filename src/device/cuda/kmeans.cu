@@ -1,0 +1,734 @@
+/* kmeans.cu: k-means on features that lie in device memory; src/clusters has the definition.
+ *
+ * All runs go side by side: a step compares the centers of every run that is still moving with all
+ * rows in one matrix product, [centers, rows], so that threads along a row of it are neighbors in
+ * memory.  What is a choice (seeds, empty clusters, when to stop) is made on the device; the host
+ * looks every few steps which runs are left and packs their centers.
+ *
+ * The bits differ from the CPU's (sums in another order), and are the same again for the same seed:
+ * sums are taken in a fixed order, counts are whole numbers. */
+#include "device/cuda/warp.cuh"
+
+extern "C" {
+#include "base/rng.h"
+}
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCK = 256,
+    PARTS = 128, /* of the rows, in sums over them */
+    LOOK = 4,    /* iterations between two looks of the host */
+    MAX_TRIALS = 32,
+    COUNT_HERE = 512, /* clusters that are counted in shared memory first */
+    SUM_SHARED = 200 * 1024,
+    DOTS_MOST = 1 << 28 /* numbers of a matrix product; more rows take several */
+};
+
+/* What one iteration of one run leaves for the history. */
+typedef struct step_record {
+    double objective, imbalance;
+    int32_t moved, refilled;
+} step_record;
+
+typedef struct km {
+    int n, d, K, runs, trials, blocks; /* blocks: of BLOCK rows */
+    bool cosine;
+    const float *x;      /* [n,d]: unit rows, or rows less the shift */
+    float *square;       /* [n], of points.h; NULL: 2 for all */
+    float *shift;        /* [d]; NULL: none */
+    double *columns;     /* [PARTS][2][d], then [2] = variance, squares */
+    float *dots;         /* [centers, rows] */
+    float *w, *half;     /* [centers,d], [centers] */
+    double *mean;        /* [runs][K][d] */
+    int32_t *label;      /* [runs][n] */
+    float *own;          /* [runs][n]: d2 to the own center */
+    int32_t *count;      /* [runs][K], behind it moved [runs], refilled [runs] */
+    float *part;         /* [PARTS][active][K][d] sums of rows */
+    double *shifted;     /* [runs][K][2]: squared shift, and what the objective loses */
+    int32_t *active;     /* [runs]: which run a slot has */
+    int32_t *done;       /* [runs]: iterations it took, 0: not yet */
+    step_record *record; /* [runs][iterations] */
+    double *objective;   /* [runs] */
+    /* seeding */
+    float *d2[2];    /* [runs*trials][n] each */
+    double *d2_part; /* [runs*trials][blocks] */
+    int32_t *row[2]; /* [runs*trials]: this step's candidates, and the next one's */
+    int32_t *best;   /* [runs]: the candidate that was taken last */
+    int32_t *chosen; /* [runs][K] */
+    rng *random;     /* [runs] */
+} km;
+
+static __device__ inline float slack(float square, float half) {
+    return 2e-6f * (square + 2 * half);
+}
+
+static __device__ inline float square_at(const km &m, int i) { return m.square ? m.square[i] : 2; }
+
+/* ---- rows made ready ------------------------------------------------------------------------- */
+
+/* Sums and sums of squares of the columns over one part of the rows. */
+static __global__ void column_parts(const float *x, int n, int d, double *columns) {
+    int first = (int)((int64_t)n * blockIdx.x / PARTS);
+    int last = (int)((int64_t)n * (blockIdx.x + 1) / PARTS);
+    double *to = columns + (size_t)blockIdx.x * 2 * d;
+    for (int j = threadIdx.x; j < d; j += BLOCK) {
+        double sum = 0, squares = 0;
+#pragma unroll 8
+        for (int i = first; i < last; i++) {
+            double v = x[(size_t)i * d + j];
+            sum += v, squares += v * v;
+        }
+        to[j] = sum, to[d + j] = squares;
+    }
+}
+
+/* The columns' means as the shift (or NULL); mean variance and sum of squares.  One block. */
+static __global__ void column_totals(double *columns, int n, int d, float *shift) {
+    __shared__ double part[WARP];
+    double variance = 0, all = 0;
+    for (int j = threadIdx.x; j < d; j += BLOCK) {
+        double sum = 0, squares = 0;
+        for (int p = 0; p < PARTS; p++) {
+            sum += columns[(size_t)p * 2 * d + j];
+            squares += columns[((size_t)p * 2 + 1) * d + j];
+        }
+        double mean = sum / n;
+        if (shift) shift[j] = (float)mean;
+        variance += squares / n - mean * mean, all += squares;
+    }
+    variance = block_sum(variance, part);
+    all = block_sum(all, part);
+    if (threadIdx.x != 0) return;
+    columns[(size_t)PARTS * 2 * d] = variance > 0 ? variance / d : 0;
+    columns[(size_t)PARTS * 2 * d + 1] = all;
+}
+
+static __global__ void shift_rows(const float *from, int n, int d, const float *shift, float *to,
+                                  float *square) {
+    int i = blockIdx.x * (BLOCK / WARP) + threadIdx.x / WARP;
+    if (i >= n) return;
+    double squares = 0;
+    for (int j = threadIdx.x % WARP; j < d; j += WARP) {
+        float x = from[(size_t)i * d + j] - shift[j];
+        to[(size_t)i * d + j] = x;
+        squares += (double)x * x;
+    }
+    squares = warp_sum(squares);
+    if (threadIdx.x % WARP == 0) square[i] = (float)squares;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* dots[c][i - first] = <w_c, x_i> of the rows from `first` on. */
+static int multiply(device *dev, const km &m, int centers, int first, int rows) {
+    return dev->op.gemm(dev, false, true, centers, rows, m.d, 1, m.w, m.d,
+                        m.x + (size_t)first * m.d, m.d, 0, m.dots, rows);
+}
+
+static int rows_at_once(const km &m, int centers) {
+    int rows = DOTS_MOST / (centers > 0 ? centers : 1) / BLOCK * BLOCK;
+    rows = rows < BLOCK ? BLOCK : rows;
+    return rows < m.n ? rows : m.n;
+}
+
+/* ---- greedy k-means++ ------------------------------------------------------------------------ */
+
+static __global__ void gather(km m, int parity) {
+    int c = blockIdx.x, i = m.row[parity][c];
+    for (int j = threadIdx.x; j < m.d; j += blockDim.x)
+        m.w[(size_t)c * m.d + j] = m.x[(size_t)i * m.d + j];
+    if (threadIdx.x == 0) m.half[c] = m.cosine ? 0 : m.square[i] / 2;
+}
+
+/* d2 of the rows, were candidate blockIdx.y taken, and its sum over a block of them. */
+static __global__ void candidate_distances(km m, int first, int rows, int per_run, int parity,
+                                           bool fresh) {
+    __shared__ double part[BLOCK / WARP];
+    int c = blockIdx.y, r = blockIdx.x * BLOCK + threadIdx.x, run = c / per_run;
+    int i = first + r;
+    double value = 0;
+    if (r < rows) {
+        float square = square_at(m, i), half = m.half[c];
+        float d2 = square - 2 * (m.dots[(size_t)c * rows + r] - half);
+        if (d2 < slack(square, half)) d2 = 0; /* the same point, but for rounding */
+        if (!fresh) d2 = fminf(d2, m.d2[!parity][(size_t)m.best[run] * m.n + i]);
+        m.d2[parity][(size_t)c * m.n + i] = d2;
+        value = d2;
+    }
+    value = block_sum(value, part);
+    if (threadIdx.x == 0) m.d2_part[(size_t)c * m.blocks + first / BLOCK + blockIdx.x] = value;
+}
+
+static __device__ inline double warp_scan(double x) { /* sums up to each lane, itself included */
+    int lane = threadIdx.x % WARP;
+    for (int by = 1; by < WARP; by *= 2) {
+        double other = __shfl_up_sync(ALL_LANES, x, by);
+        if (lane >= by) x += other;
+    }
+    return x;
+}
+
+/* The place in x [count] where the sum of the numbers so far passes `at`, by one warp; *before: the
+ * sum in front of it.  count where it never does. */
+template <typename T>
+static __device__ int find_place(const T *x, int count, double at, double *before) {
+    double sum = 0;
+    for (int p = 0; p < count; p += WARP) {
+        int lane = threadIdx.x % WARP;
+        double own = p + lane < count ? (double)x[p + lane] : 0, upto = sum + warp_scan(own);
+        unsigned hit = __ballot_sync(ALL_LANES, own > 0 && at < upto);
+        if (hit) {
+            int first = __ffs(hit) - 1;
+            *before = __shfl_sync(ALL_LANES, upto - own, first);
+            return p + first;
+        }
+        sum = __shfl_sync(ALL_LANES, upto, WARP - 1);
+    }
+    *before = sum;
+    return count;
+}
+
+/* The last row with d2 > 0 before `end`, or else the first behind it; by one warp. */
+static __device__ int last_apart(const float *d2, int n, int end) {
+    int lane = threadIdx.x % WARP;
+    for (int p = (end - 1) / WARP * WARP; p >= 0; p -= WARP) {
+        unsigned hit = __ballot_sync(ALL_LANES, p + lane < end && d2[p + lane] > 0);
+        if (hit) return p + 31 - __clz(hit);
+    }
+    for (int p = end / WARP * WARP; p < n; p += WARP) {
+        unsigned hit = __ballot_sync(ALL_LANES, p + lane < n && d2[p + lane] > 0);
+        if (hit) return p + __ffs(hit) - 1;
+    }
+    return 0;
+}
+
+/* The best candidate of run blockIdx.x becomes center `step`, and the next candidates are drawn: a
+ * warp each. */
+static __global__ void choose(km m, int step, int per_run, int parity) {
+    __shared__ double total[MAX_TRIALS], at[MAX_TRIALS];
+    __shared__ int taken;
+    int run = blockIdx.x, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (warp < per_run) {
+        const double *part = m.d2_part + (size_t)(run * per_run + warp) * m.blocks;
+        double sum = 0;
+        for (int b = lane; b < m.blocks; b += WARP) sum += part[b];
+        sum = warp_sum(sum);
+        if (lane == 0) total[warp] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int best = 0;
+        for (int t = 1; t < per_run; t++)
+            if (total[t] < total[best]) best = t;
+        taken = run * per_run + best;
+        m.best[run] = taken;
+        m.chosen[(size_t)run * m.K + step] = m.row[parity][taken];
+        rng r = m.random[run];
+        double all = total[best];
+        for (int t = 0; t < m.trials; t++) {
+            if (!(all > 0)) { /* every row is a center: any */
+                at[t] = -1 - (double)rng_below(&r, (uint32_t)m.n);
+                continue;
+            }
+            double high = rng_bits(&r) >> 5, low = rng_bits(&r) >> 6;
+            at[t] = (high * 67108864 + low) / 9007199254740992.0 * all;
+        }
+        m.random[run] = r;
+    }
+    __syncthreads();
+    int i;
+    if (at[warp] < 0) {
+        i = (int)(-1 - at[warp]);
+    } else {
+        const double *part = m.d2_part + (size_t)taken * m.blocks;
+        const float *d2 = m.d2[parity] + (size_t)taken * m.n;
+        double before;
+        int block = find_place(part, m.blocks, at[warp], &before), first = block * BLOCK;
+        int count = m.n - first < BLOCK ? m.n - first : BLOCK, place = count;
+        if (block < m.blocks) place = find_place(d2 + first, count, at[warp] - before, &before);
+        /* rounding may lead past the end */
+        i = block < m.blocks && place < count
+                ? first + place
+                : last_apart(d2, m.n, first + BLOCK < m.n ? first + BLOCK : m.n);
+    }
+    if (lane == 0) m.row[!parity][run * m.trials + warp] = i;
+}
+
+static __global__ void first_rows(km m, uint64_t seed, int seeded) {
+    int run = blockIdx.x * BLOCK + threadIdx.x;
+    if (run >= seeded) return;
+    rng r = rng_at(seed, (uint32_t)run, 0, RNG_KMEANS);
+    m.row[0][run] = (int32_t)rng_below(&r, (uint32_t)m.n);
+    m.random[run] = r;
+}
+
+static int choose_seeds(device *dev, const km &m, int seeded, uint64_t seed) {
+    int rc = 0;
+    cudaStream_t stream = STREAM(dev);
+    if (seeded == 0) return 0;
+    first_rows<<<blocks_for(seeded, BLOCK), BLOCK, 0, stream>>>(m, seed, seeded);
+    for (int step = 0; step < m.K; step++) {
+        int per_run = step ? m.trials : 1, candidates = seeded * per_run;
+        int most = rows_at_once(m, candidates);
+        gather<<<candidates, 64, 0, stream>>>(m, step & 1);
+        for (int first = 0; first < m.n; first += most) {
+            int rows = m.n - first < most ? m.n - first : most;
+            if ((rc = multiply(dev, m, candidates, first, rows)) < 0) return rc;
+            dim3 grid(blocks_for(rows, BLOCK), candidates);
+            candidate_distances<<<grid, BLOCK, 0, stream>>>(m, first, rows, per_run, step & 1,
+                                                            step == 0);
+        }
+        choose<<<seeded, m.trials * WARP, 0, stream>>>(m, step, per_run, step & 1);
+    }
+    return LAUNCHED("k-means++");
+}
+
+/* ---- Lloyd's iteration ----------------------------------------------------------------------- */
+
+/* The first means of a run: its seeds, or the caller's centroids (start: [K,d]). */
+static __global__ void first_means(km m, int seeded, const float *start) {
+    int run = blockIdx.x / m.K, c = blockIdx.x % m.K;
+    double *to = m.mean + (size_t)blockIdx.x * m.d;
+    for (int j = threadIdx.x; j < m.d; j += blockDim.x)
+        to[j] = run < seeded ? (double)m.x[(size_t)m.chosen[blockIdx.x] * m.d + j]
+                             : (double)start[(size_t)c * m.d + j] - (m.shift ? m.shift[j] : 0);
+}
+
+/* w and half of a center from its mean, by one block; returns |mean|^2. */
+static __device__ double place(const km &m, const double *mean, int center, double *part) {
+    double squares = 0;
+    for (int j = threadIdx.x; j < m.d; j += blockDim.x) squares += mean[j] * mean[j];
+    squares = block_sum(squares, part);
+    double by = !m.cosine ? 1 : squares > 0 ? 1 / sqrt(squares) : 0;
+    for (int j = threadIdx.x; j < m.d; j += blockDim.x)
+        m.w[(size_t)center * m.d + j] = (float)(mean[j] * by);
+    if (threadIdx.x == 0) m.half[center] = m.cosine ? 0 : (float)(squares / 2);
+    return squares;
+}
+
+static __global__ void place_active(km m) {
+    __shared__ double part[WARP];
+    int slot = blockIdx.x / m.K, c = blockIdx.x % m.K;
+    place(m, m.mean + ((size_t)m.active[slot] * m.K + c) * m.d, blockIdx.x, part);
+}
+
+/* Rows to their nearest centers; y: the slot. */
+static __global__ void assign(km m, int first, int rows) {
+    __shared__ int moved, here[COUNT_HERE];
+    int run = m.active[blockIdx.y], r = blockIdx.x * BLOCK + threadIdx.x, i = first + r;
+    if (m.done[run]) return;
+    if (threadIdx.x == 0) moved = 0;
+    bool few = m.K <= COUNT_HERE;
+    int32_t *count = m.count + (size_t)run * m.K;
+    for (int k = threadIdx.x; few && k < m.K; k += BLOCK) here[k] = 0;
+    __syncthreads();
+    if (r < rows) {
+        const float *dot = m.dots + (size_t)blockIdx.y * m.K * rows + r;
+        const float *half = m.half + blockIdx.y * m.K;
+        float best = -INFINITY;
+        int c = 0;
+#pragma unroll 8
+        for (int k = 0; k < m.K; k++) {
+            float score = dot[(size_t)k * rows] - half[k];
+            if (score > best) best = score, c = k;
+        }
+        float square = square_at(m, i), d2 = square - 2 * best;
+        size_t at = (size_t)run * m.n + i;
+        m.own[at] = d2 < slack(square, half[c]) ? 0 : d2;
+        bool changed = m.label[at] != c;
+        m.label[at] = c;
+        atomicAdd(few ? &here[c] : &count[c], 1); /* whole numbers: any order */
+        if (changed) atomicAdd(&moved, 1);
+    }
+    __syncthreads();
+    for (int k = threadIdx.x; few && k < m.K; k += BLOCK)
+        if (here[k]) atomicAdd(&count[k], here[k]);
+    if (threadIdx.x == 0 && moved) atomicAdd(&m.count[(size_t)m.runs * m.K + run], moved);
+}
+
+/* An empty cluster takes the row farthest from its center, out of a cluster of two or more.  A
+ * block a slot. */
+static __global__ void refill(km m) {
+    __shared__ rank_key part[1024 / WARP];
+    int run = m.active[blockIdx.x], refilled = 0;
+    int32_t *count = m.count + (size_t)run * m.K, *label = m.label + (size_t)run * m.n;
+    float *own = m.own + (size_t)run * m.n;
+    if (m.done[run]) return;
+    for (int c = 0; c < m.K; c++) {
+        if (count[c]) continue;
+        rank_key best = 0;
+        for (int i = threadIdx.x; i < m.n; i += blockDim.x)
+            if (own[i] > 0 && count[label[i]] > 1) {
+                rank_key key = rank_of(own[i], i);
+                best = key > best ? key : best;
+            }
+        best = warp_max(best);
+        __syncthreads();
+        if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = best;
+        __syncthreads();
+        for (int w = 0; w < (int)blockDim.x / WARP; w++) best = part[w] > best ? part[w] : best;
+        if (best == 0) break; /* fewer different rows than clusters */
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int i = rank_column(best);
+            count[label[i]]--, count[c] = 1, label[i] = c, own[i] = 0;
+        }
+        refilled++;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) m.count[(size_t)m.runs * m.K + m.runs + run] = refilled;
+}
+
+/* Sums of the rows of each cluster over one part of the rows (x), for some columns (y) and some
+ * runs (z): `columns` threads, a thread a column, sums in shared memory [runs][K][columns]. */
+enum { SUM_ROWS = 32, SUM_RUNS = 5 };
+
+static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
+    extern __shared__ float sum[];
+    int slot0 = blockIdx.z * runs_each, t = threadIdx.x, j = blockIdx.y * columns + t;
+    int runs = actives - slot0 < runs_each ? actives - slot0 : runs_each;
+    int32_t *labels = (int32_t *)(sum + (size_t)runs_each * m.K * columns); /* [SUM_ROWS][runs] */
+    int begin = (int)((int64_t)m.n * blockIdx.x / PARTS);
+    int end = (int)((int64_t)m.n * (blockIdx.x + 1) / PARTS);
+    for (int p = t; p < runs * m.K * columns; p += columns) sum[p] = 0;
+    for (int i0 = begin; i0 < end; i0 += SUM_ROWS) {
+        int rows = end - i0 < SUM_ROWS ? end - i0 : SUM_ROWS;
+        __syncthreads();
+        for (int p = t; p < rows * runs; p += columns) {
+            int s = p / rows, r = p % rows, run = m.active[slot0 + s];
+            labels[r * runs_each + s] = (s * m.K + m.label[(size_t)run * m.n + i0 + r]) * columns;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int r = 0; r < rows; r++) {
+            float x = j < m.d ? m.x[(size_t)(i0 + r) * m.d + j] : 0;
+            for (int s0 = 0; s0 < runs; s0 += SUM_RUNS) {
+                /* of different runs, so of different places: all read before the first is written
+                 */
+                float old[SUM_RUNS];
+                int at[SUM_RUNS];
+#pragma unroll
+                for (int s = 0; s < SUM_RUNS; s++)
+                    if (s0 + s < runs) {
+                        at[s] = labels[r * runs_each + s0 + s] + t;
+                        old[s] = sum[at[s]];
+                    }
+#pragma unroll
+                for (int s = 0; s < SUM_RUNS; s++)
+                    if (s0 + s < runs) sum[at[s]] = old[s] + x;
+            }
+        }
+    }
+    __syncthreads();
+    for (int p = 0; p < runs * m.K; p++)
+        if (j < m.d)
+            m.part[(((size_t)blockIdx.x * actives + slot0) * m.K + p) * m.d + j] =
+                sum[p * columns + t];
+}
+
+/* The mean of a cluster from the parts' sums, and its center. */
+static __global__ void update(km m, int actives) {
+    __shared__ double part[WARP];
+    int slot = blockIdx.x / m.K, c = blockIdx.x % m.K, run = m.active[slot];
+    if (m.done[run]) return;
+    size_t at = (size_t)run * m.K + c;
+    int count = m.count[at];
+    double *mean = m.mean + at * m.d, shift = 0, squares = 0;
+    for (int j = threadIdx.x; count && j < m.d; j += BLOCK) {
+        double sum = 0;
+#pragma unroll 16
+        for (int p = 0; p < PARTS; p++)
+            sum += m.part[((size_t)p * actives * m.K + blockIdx.x) * m.d + j];
+        double to = sum / count;
+        shift += (to - mean[j]) * (to - mean[j]);
+        squares += sum * sum;
+        mean[j] = to;
+    }
+    shift = block_sum(shift, part);
+    squares = block_sum(squares, part);
+    if (threadIdx.x == 0) {
+        m.shifted[2 * at] = shift;
+        m.shifted[2 * at + 1] = !count ? 0 : m.cosine ? sqrt(squares) : squares / count;
+    }
+    place(m, mean, blockIdx.x, part);
+}
+
+/* Which runs have come to an end.  A warp a slot. */
+static __global__ void judge(km m, int iteration, int iterations, double tolerance) {
+    int run = m.active[blockIdx.x], lane = threadIdx.x;
+    if (m.done[run]) return;
+    double shift = 0, gain = 0, shares = 0;
+    for (int c = lane; c < m.K; c += WARP) {
+        size_t at = (size_t)run * m.K + c;
+        double share = (double)m.count[at] / m.n;
+        shift += m.shifted[2 * at], gain += m.shifted[2 * at + 1], shares += share * share;
+    }
+    shift = warp_sum(shift), gain = warp_sum(gain), shares = warp_sum(shares);
+    if (lane != 0) return;
+    const double *totals = m.columns + (size_t)PARTS * 2 * m.d;
+    double objective = (m.cosine ? (double)m.n : totals[1]) - gain;
+    const int32_t *behind = m.count + (size_t)m.runs * m.K;
+    int moved = behind[run], refilled = behind[m.runs + run];
+    objective = objective > 0 ? objective : 0;
+    m.objective[run] = objective;
+    m.record[(size_t)run * iterations + iteration - 1] =
+        step_record{objective, shares * m.K, moved, refilled};
+    if ((!refilled && (moved == 0 || shift <= tolerance * totals[0])) || iteration == iterations)
+        m.done[run] = iteration;
+}
+
+/* One iteration of the runs in the first `actives` slots. */
+static int iterate(device *dev, const km &m, int actives, int iteration, int columns, int runs_each,
+                   const conr_kmeans_options *o) {
+    int rc = 0, centers = actives * m.K, most = rows_at_once(m, centers);
+    cudaStream_t stream = STREAM(dev);
+    size_t counts = ((size_t)m.runs * m.K + 2 * m.runs) * sizeof *m.count;
+    rc = cuda_check((int)cudaMemsetAsync(m.count, 0, counts, stream), "k-means");
+    for (int first = 0; rc == 0 && first < m.n; first += most) {
+        int rows = m.n - first < most ? m.n - first : most;
+        if ((rc = multiply(dev, m, centers, first, rows)) < 0) break;
+        dim3 grid(blocks_for(rows, BLOCK), actives);
+        assign<<<grid, BLOCK, 0, stream>>>(m, first, rows);
+    }
+    if (rc < 0) return rc;
+    refill<<<actives, 1024, 0, stream>>>(m);
+    dim3 grid(PARTS, blocks_for(m.d, columns), blocks_for(actives, runs_each));
+    size_t shared = ((size_t)runs_each * m.K * columns + SUM_ROWS * runs_each) * sizeof(float);
+    sum_rows<<<grid, columns, shared, stream>>>(m, actives, columns, runs_each);
+    update<<<centers, BLOCK, 0, stream>>>(m, actives);
+    judge<<<actives, WARP, 0, stream>>>(m, iteration, o->iterations, o->tolerance);
+    return LAUNCHED("k-means");
+}
+
+/* ---- the result ------------------------------------------------------------------------------ */
+
+static __global__ void write_centroids(km m, int run, float *centroids) {
+    int j = blockIdx.x * BLOCK + threadIdx.x;
+    if (j >= m.K * m.d) return;
+    centroids[j] = (float)(m.mean[(size_t)run * m.K * m.d + j] + (m.shift ? m.shift[j % m.d] : 0));
+}
+
+/* The centers once more from the centroids as they were rounded. */
+static __global__ void place_centroids(km m, const float *centroids) {
+    __shared__ double part[WARP];
+    double *mean = m.mean + (size_t)blockIdx.x * m.d; /* no longer needed */
+    for (int j = threadIdx.x; j < m.d; j += BLOCK)
+        mean[j] = centroids[(size_t)blockIdx.x * m.d + j] - (m.shift ? m.shift[j] : 0);
+    __syncthreads();
+    place(m, mean, blockIdx.x, part);
+}
+
+static __global__ void final_labels(km m, int first, int rows, int32_t *labels) {
+    __shared__ double part[BLOCK / WARP];
+    int r = blockIdx.x * BLOCK + threadIdx.x, i = first + r, c = 0;
+    double d2 = 0;
+    if (r < rows) {
+        float best = -INFINITY;
+        for (int k = 0; k < m.K; k++) {
+            float score = m.dots[(size_t)k * rows + r] - m.half[k];
+            if (score > best) best = score, c = k;
+        }
+        labels[i] = c;
+        d2 = (double)square_at(m, i) - 2 * (double)best;
+        d2 = d2 < 0 ? 0 : d2;
+    }
+    d2 = block_sum(d2, part);
+    if (threadIdx.x == 0) m.d2_part[first / BLOCK + blockIdx.x] = m.cosine ? d2 / 2 : d2;
+}
+
+static __global__ void final_sum(km m) {
+    __shared__ double part[BLOCK / WARP];
+    double sum = 0;
+    for (int b = threadIdx.x; b < m.blocks; b += BLOCK) sum += m.d2_part[b];
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) m.objective[0] = sum;
+}
+
+/* ---- memory, and all together ---------------------------------------------------------------- */
+
+static size_t take(char *base, size_t *at, size_t bytes, void *pointer) {
+    char *p = base + *at;
+    memcpy(pointer, &p, sizeof p);
+    return *at += (bytes + 255) / 256 * 256;
+}
+
+/* Lays out all memory; base NULL: only counts. */
+static size_t lay_out(km *m, char *base, int iterations, int seeded) {
+    size_t at = 0, n = m->n, d = m->d, K = m->K, runs = m->runs;
+    size_t candidates = (size_t)(seeded > 0 ? seeded : 1) * m->trials;
+    size_t centers = runs * K > candidates ? runs * K : candidates;
+    size_t dots = DOTS_MOST;
+    if (dots < centers * BLOCK) dots = centers * BLOCK;
+    if (dots > centers * n) dots = centers * n;
+    take(base, &at, n * d * sizeof(float), &m->x);
+    if (!m->cosine) take(base, &at, n * sizeof(float), &m->square);
+    if (!m->cosine) take(base, &at, d * sizeof(float), &m->shift);
+    take(base, &at, ((size_t)PARTS * 2 * d + 2) * sizeof(double), &m->columns);
+    take(base, &at, dots * sizeof(float), &m->dots);
+    take(base, &at, centers * d * sizeof(float), &m->w);
+    take(base, &at, centers * sizeof(float), &m->half);
+    take(base, &at, runs * K * d * sizeof(double), &m->mean);
+    take(base, &at, runs * n * sizeof(int32_t), &m->label);
+    take(base, &at, runs * n * sizeof(float), &m->own);
+    take(base, &at, (runs * K + 2 * runs) * sizeof(int32_t), &m->count);
+    take(base, &at, PARTS * runs * K * d * sizeof(float), &m->part);
+    take(base, &at, runs * K * 2 * sizeof(double), &m->shifted);
+    take(base, &at, runs * sizeof(int32_t), &m->active);
+    take(base, &at, runs * sizeof(int32_t), &m->done);
+    take(base, &at, runs * (size_t)iterations * sizeof(step_record), &m->record);
+    take(base, &at, runs * sizeof(double), &m->objective);
+    take(base, &at, candidates * n * sizeof(float), &m->d2[0]);
+    take(base, &at, candidates * n * sizeof(float), &m->d2[1]);
+    take(base, &at, candidates * m->blocks * sizeof(double), &m->d2_part);
+    take(base, &at, candidates * sizeof(int32_t), &m->row[0]);
+    take(base, &at, candidates * sizeof(int32_t), &m->row[1]);
+    take(base, &at, runs * sizeof(int32_t), &m->best);
+    take(base, &at, runs * K * sizeof(int32_t), &m->chosen);
+    return take(base, &at, runs * sizeof(rng), &m->random);
+}
+
+static int prepare(device *dev, km *m, const float *features) {
+    int rc = 0;
+    cudaStream_t stream = STREAM(dev);
+    float *x = (float *)m->x;
+    if (m->cosine) {
+        if ((rc = dev->op.rows_normalize(dev, features, m->n, m->d, x, NULL)) < 0) return rc;
+    } else {
+        column_parts<<<PARTS, BLOCK, 0, stream>>>(features, m->n, m->d, m->columns);
+        column_totals<<<1, BLOCK, 0, stream>>>(m->columns, m->n, m->d, m->shift);
+        shift_rows<<<blocks_for(m->n, BLOCK / WARP), BLOCK, 0, stream>>>(features, m->n, m->d,
+                                                                         m->shift, x, m->square);
+    }
+    column_parts<<<PARTS, BLOCK, 0, stream>>>(x, m->n, m->d, m->columns);
+    column_totals<<<1, BLOCK, 0, stream>>>(m->columns, m->n, m->d, NULL);
+    return LAUNCHED("k-means");
+}
+
+/* Iterates all runs to their ends; host: [runs] for active slots and ends. */
+static int run_all(device *dev, const km &m, const conr_kmeans_options *o, int32_t *active,
+                   int32_t *done) {
+    int rc = 0, actives = m.runs, columns = 256;
+    while (columns > 8 && (size_t)m.K * columns * sizeof(float) > SUM_SHARED / 2) columns /= 2;
+    while (columns > 32 && columns / 2 >= m.d) columns /= 2;
+    size_t one = ((size_t)m.K * columns + SUM_ROWS) * sizeof(float);
+    int runs_each = (int)(SUM_SHARED / 2 / one) > 1 ? (int)(SUM_SHARED / 2 / one) : 1;
+    if (runs_each > 2 * SUM_RUNS + 1) runs_each = 2 * SUM_RUNS + 1;
+    if (one > SUM_SHARED)
+        return cuda_check((int)cudaErrorInvalidValue, "k-means: too many clusters");
+    rc = cuda_check((int)cudaFuncSetAttribute(sum_rows, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              SUM_SHARED),
+                    "k-means");
+    for (int r = 0; r < m.runs; r++) active[r] = r;
+    bool packed = false;
+    for (int iteration = 1; rc == 0 && actives > 0; iteration++) {
+        if (!packed) {
+            if ((rc = dev->op.put(dev, m.active, active, actives * sizeof *active)) < 0) break;
+            place_active<<<actives * m.K, BLOCK, 0, STREAM(dev)>>>(m);
+            packed = true;
+        }
+        rc = iterate(dev, m, actives, iteration, columns, runs_each < actives ? runs_each : actives,
+                     o);
+        if (rc < 0 || (iteration % LOOK && iteration != o->iterations)) continue;
+        if ((rc = dev->op.get(dev, done, m.done, m.runs * sizeof *done)) < 0) break;
+        int left = 0;
+        for (int s = 0; s < actives; s++)
+            if (!done[active[s]]) active[left++] = active[s];
+        packed = left == actives;
+        actives = left;
+    }
+    return rc;
+}
+
+/* The steps of all runs in order, for the caller. */
+static int fill_history(device *dev, const km &m, int iterations, const int32_t *done,
+                        conr_kmeans_history *h) {
+    int rc = 0, steps = 0, longest = 0;
+    for (int r = 0; r < m.runs; r++) {
+        steps += done[r];
+        longest = done[r] > longest ? done[r] : longest;
+    }
+    h->step = (conr_kmeans_step *)malloc((size_t)steps * sizeof *h->step);
+    step_record *record = (step_record *)malloc((size_t)longest * sizeof *record);
+    if (!h->step || !record) rc = cuda_check((int)cudaErrorMemoryAllocation, "k-means");
+    h->steps = 0;
+    for (int r = 0; rc == 0 && r < m.runs; r++) {
+        rc = dev->op.get(dev, record, m.record + (size_t)r * iterations,
+                         (size_t)done[r] * sizeof *record);
+        for (int i = 0; rc == 0 && i < done[r]; i++)
+            h->step[h->steps++] = conr_kmeans_step{r,
+                                                   i + 1,
+                                                   record[i].objective,
+                                                   record[i].imbalance,
+                                                   record[i].moved,
+                                                   record[i].refilled};
+    }
+    free(record);
+    return rc;
+}
+
+static int kmeans(device *dev, const float *features, int n, int d, const conr_kmeans_options *o,
+                  float *centroids, int32_t *labels, conr_kmeans_history *history) {
+    km m = {};
+    int rc = 0, best = 0;
+    cudaStream_t stream = STREAM(dev);
+    m.n = n, m.d = d, m.K = o->clusters, m.runs = o->restarts + (o->start != NULL);
+    m.cosine = o->metric == CONR_COSINE;
+    m.trials = 2 + (int)log((double)m.K);
+    m.blocks = (int)blocks_for(n, BLOCK);
+    int longest = o->iterations;
+    void *memory = NULL, *start = NULL;
+    int32_t *active = (int32_t *)malloc(2 * (size_t)m.runs * sizeof *active);
+    double *objective = (double *)malloc((size_t)m.runs * sizeof *objective);
+    if (!active || !objective) rc = cuda_check((int)cudaErrorMemoryAllocation, "k-means");
+    if (rc == 0) rc = dev->op.alloc(dev, lay_out(&m, NULL, longest, o->restarts), &memory);
+    if (rc == 0) lay_out(&m, (char *)memory, longest, o->restarts);
+    if (rc == 0) rc = prepare(dev, &m, features);
+    if (rc == 0) rc = choose_seeds(dev, m, o->restarts, o->seed);
+    size_t size = (size_t)m.K * d * sizeof(float);
+    if (rc == 0 && o->start) rc = dev->op.alloc(dev, size, &start);
+    if (rc == 0 && o->start) rc = dev->op.put(dev, start, o->start, size);
+    if (rc == 0) {
+        first_means<<<m.runs * m.K, 64, 0, stream>>>(m, o->restarts, (const float *)start);
+        rc = cuda_check(
+            (int)cudaMemsetAsync(m.label, 0xff, (size_t)m.runs * n * sizeof *m.label, stream),
+            "k-means");
+    }
+    if (rc == 0)
+        rc =
+            cuda_check((int)cudaMemsetAsync(m.done, 0, m.runs * sizeof *m.done, stream), "k-means");
+    int32_t *done = active + m.runs;
+    if (rc == 0) rc = run_all(dev, m, o, active, done);
+    if (rc == 0) rc = dev->op.get(dev, objective, m.objective, m.runs * sizeof *objective);
+    if (rc == 0) {
+        for (int r = 1; r < m.runs; r++)
+            if (objective[r] < objective[best]) best = r;
+        write_centroids<<<blocks_for((size_t)m.K * d, BLOCK), BLOCK, 0, stream>>>(m, best,
+                                                                                  centroids);
+        place_centroids<<<m.K, BLOCK, 0, stream>>>(m, centroids);
+        rc = LAUNCHED("k-means");
+    }
+    int most = rows_at_once(m, m.K);
+    for (int first = 0; rc == 0 && first < n; first += most) {
+        int rows = n - first < most ? n - first : most;
+        if ((rc = multiply(dev, m, m.K, first, rows)) < 0) break;
+        final_labels<<<blocks_for(rows, BLOCK), BLOCK, 0, stream>>>(m, first, rows, labels);
+        rc = LAUNCHED("k-means");
+    }
+    if (rc == 0 && history) {
+        final_sum<<<1, BLOCK, 0, stream>>>(m);
+        rc = LAUNCHED("k-means");
+        if (rc == 0) rc = fill_history(dev, m, longest, done, history);
+        if (rc == 0) rc = dev->op.get(dev, &history->objective, m.objective, sizeof(double));
+        history->run = best;
+    }
+    if (rc == 0) rc = dev->op.sync(dev);
+    dev->op.free(dev, start);
+    dev->op.free(dev, memory);
+    free(active), free(objective);
+    return rc;
+}
+
+void cuda_kmeans_ops(device_ops *op) { op->kmeans = kmeans; }
