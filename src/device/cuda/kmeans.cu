@@ -19,11 +19,12 @@ extern "C" {
 
 enum {
     BLOCK = 256,
-    PARTS = 128, /* of the rows, in sums over them */
+    PARTS = 256, /* of the rows, in sums over them */
     LOOK = 4,    /* iterations between two looks of the host */
     MAX_TRIALS = 32,
-    COUNT_HERE = 512, /* clusters that are counted in shared memory first */
-    SUM_SHARED = 200 * 1024,
+    COUNT_HERE = 512,        /* clusters that are counted in shared memory first */
+    SUM_SHARED = 200 * 1024, /* bytes of sums at most; where two blocks share an SM: */
+    SUM_HERE = 110 * 1024,
     DOTS_MOST = 1 << 28 /* numbers of a matrix product; more rows take several */
 };
 
@@ -50,6 +51,7 @@ typedef struct km {
     double *shifted;     /* [runs][K][2]: squared shift, and what the objective loses */
     int32_t *active;     /* [runs]: which run a slot has */
     int32_t *done;       /* [runs]: iterations it took, 0: not yet */
+    int32_t *ticket;     /* [runs][2]: blocks that have finished; zero between launches */
     step_record *record; /* [runs][iterations] */
     double *objective;   /* [runs] */
     /* seeding */
@@ -315,7 +317,56 @@ static __global__ void place_active(km m) {
     place(m, m.mean + ((size_t)m.active[slot] * m.K + c) * m.d, blockIdx.x, part);
 }
 
-/* Rows to their nearest centers; y: the slot. */
+/* Whether this block is the last of `all` that come here; what the others wrote can then be read
+ * (around the first cache, which may not know). */
+static __device__ bool is_last(int32_t *ticket, int all) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(ticket, 1) == all - 1;
+        if (last) *ticket = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return last;
+}
+
+/* An empty cluster takes the row farthest from its center, out of a cluster of two or more.  By one
+ * block. */
+static __device__ void refill(const km &m, int run) {
+    __shared__ rank_key part[BLOCK / WARP];
+    int32_t *count = m.count + (size_t)run * m.K, *label = m.label + (size_t)run * m.n;
+    float *own = m.own + (size_t)run * m.n;
+    int refilled = 0;
+    for (int c = 0; c < m.K; c++) {
+        if (__ldcg(&count[c])) continue;
+        rank_key best = 0;
+        for (int i = threadIdx.x; i < m.n; i += BLOCK) {
+            float away = __ldcg(&own[i]);
+            if (away > 0 && __ldcg(&count[__ldcg(&label[i])]) > 1) {
+                rank_key key = rank_of(away, i);
+                best = key > best ? key : best;
+            }
+        }
+        best = warp_max(best);
+        __syncthreads();
+        if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = best;
+        __syncthreads();
+        for (int w = 0; w < BLOCK / WARP; w++) best = part[w] > best ? part[w] : best;
+        if (best == 0) break; /* fewer different rows than clusters */
+        if (threadIdx.x == 0) {
+            int i = rank_column(best), from = __ldcg(&label[i]);
+            __stcg(&count[from], __ldcg(&count[from]) - 1);
+            __stcg(&count[c], 1), __stcg(&label[i], c), __stcg(&own[i], 0.0f);
+        }
+        refilled++;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) m.count[(size_t)m.runs * m.K + m.runs + run] = refilled;
+}
+
+/* Rows to their nearest centers; y: the slot.  The last block of a run looks for empty clusters. */
 static __global__ void assign(km m, int first, int rows) {
     __shared__ int moved, here[COUNT_HERE];
     int run = m.active[blockIdx.y], r = blockIdx.x * BLOCK + threadIdx.x, i = first + r;
@@ -330,7 +381,7 @@ static __global__ void assign(km m, int first, int rows) {
         const float *half = m.half + blockIdx.y * m.K;
         float best = -INFINITY;
         int c = 0;
-#pragma unroll 8
+#pragma unroll 10
         for (int k = 0; k < m.K; k++) {
             float score = dot[(size_t)k * rows] - half[k];
             if (score > best) best = score, c = k;
@@ -347,44 +398,19 @@ static __global__ void assign(km m, int first, int rows) {
     for (int k = threadIdx.x; few && k < m.K; k += BLOCK)
         if (here[k]) atomicAdd(&count[k], here[k]);
     if (threadIdx.x == 0 && moved) atomicAdd(&m.count[(size_t)m.runs * m.K + run], moved);
-}
-
-/* An empty cluster takes the row farthest from its center, out of a cluster of two or more.  A
- * block a slot. */
-static __global__ void refill(km m) {
-    __shared__ rank_key part[1024 / WARP];
-    int run = m.active[blockIdx.x], refilled = 0;
-    int32_t *count = m.count + (size_t)run * m.K, *label = m.label + (size_t)run * m.n;
-    float *own = m.own + (size_t)run * m.n;
-    if (m.done[run]) return;
-    for (int c = 0; c < m.K; c++) {
-        if (count[c]) continue;
-        rank_key best = 0;
-        for (int i = threadIdx.x; i < m.n; i += blockDim.x)
-            if (own[i] > 0 && count[label[i]] > 1) {
-                rank_key key = rank_of(own[i], i);
-                best = key > best ? key : best;
-            }
-        best = warp_max(best);
-        __syncthreads();
-        if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = best;
-        __syncthreads();
-        for (int w = 0; w < (int)blockDim.x / WARP; w++) best = part[w] > best ? part[w] : best;
-        if (best == 0) break; /* fewer different rows than clusters */
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            int i = rank_column(best);
-            count[label[i]]--, count[c] = 1, label[i] = c, own[i] = 0;
-        }
-        refilled++;
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) m.count[(size_t)m.runs * m.K + m.runs + run] = refilled;
+    if (is_last(&m.ticket[2 * run], m.blocks)) refill(m, run);
 }
 
 /* Sums of the rows of each cluster over one part of the rows (x), for some columns (y) and some
  * runs (z): `columns` threads, a thread a column, sums in shared memory [runs][K][columns]. */
-enum { SUM_ROWS = 32, SUM_RUNS = 5 };
+enum { SUM_ROWS = 32, SUM_RUNS = 11, AHEAD = 8 };
+
+/* The numbers of AHEAD rows from i on, this thread's column. */
+static __device__ inline void fetch_ahead(const km &m, int i, int end, int j, float (&x)[AHEAD]) {
+#pragma unroll
+    for (int r = 0; r < AHEAD; r++)
+        x[r] = i + r < end && j < m.d ? __ldg(&m.x[(size_t)(i + r) * m.d + j]) : 0;
+}
 
 static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
     extern __shared__ float sum[];
@@ -393,6 +419,8 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
     int32_t *labels = (int32_t *)(sum + (size_t)runs_each * m.K * columns); /* [SUM_ROWS][runs] */
     int begin = (int)((int64_t)m.n * blockIdx.x / PARTS);
     int end = (int)((int64_t)m.n * (blockIdx.x + 1) / PARTS);
+    float x[AHEAD], next[AHEAD];
+    fetch_ahead(m, begin, end, j, next);
     for (int p = t; p < runs * m.K * columns; p += columns) sum[p] = 0;
     for (int i0 = begin; i0 < end; i0 += SUM_ROWS) {
         int rows = end - i0 < SUM_ROWS ? end - i0 : SUM_ROWS;
@@ -402,23 +430,26 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
             labels[r * runs_each + s] = (s * m.K + m.label[(size_t)run * m.n + i0 + r]) * columns;
         }
         __syncthreads();
-#pragma unroll 4
-        for (int r = 0; r < rows; r++) {
-            float x = j < m.d ? m.x[(size_t)(i0 + r) * m.d + j] : 0;
-            for (int s0 = 0; s0 < runs; s0 += SUM_RUNS) {
+        for (int r0 = 0; r0 < rows; r0 += AHEAD) {
+#pragma unroll
+            for (int r = 0; r < AHEAD; r++) x[r] = next[r];
+            fetch_ahead(m, i0 + r0 + AHEAD, end, j, next);
+#pragma unroll
+            for (int r = 0; r < AHEAD; r++) {
+                if (r0 + r >= rows) break;
                 /* of different runs, so of different places: all read before the first is written
                  */
                 float old[SUM_RUNS];
                 int at[SUM_RUNS];
 #pragma unroll
                 for (int s = 0; s < SUM_RUNS; s++)
-                    if (s0 + s < runs) {
-                        at[s] = labels[r * runs_each + s0 + s] + t;
-                        old[s] = sum[at[s]];
-                    }
+                    if (s < runs) at[s] = labels[(r0 + r) * runs_each + s] + t;
 #pragma unroll
                 for (int s = 0; s < SUM_RUNS; s++)
-                    if (s0 + s < runs) sum[at[s]] = old[s] + x;
+                    if (s < runs) old[s] = sum[at[s]];
+#pragma unroll
+                for (int s = 0; s < SUM_RUNS; s++)
+                    if (s < runs) sum[at[s]] = old[s] + x[r];
             }
         }
     }
@@ -429,8 +460,36 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
                 sum[p * columns + t];
 }
 
-/* The mean of a cluster from the parts' sums, and its center. */
-static __global__ void update(km m, int actives) {
+/* Whether a run has come to an end, by one warp; and its counts are made ready for the next step.
+ */
+static __device__ void judge(const km &m, int run, int iteration, int iterations,
+                             double tolerance) {
+    int lane = threadIdx.x;
+    double shift = 0, gain = 0, shares = 0;
+    for (int c = lane; c < m.K; c += WARP) {
+        size_t at = (size_t)run * m.K + c;
+        double share = (double)m.count[at] / m.n;
+        shift += __ldcg(&m.shifted[2 * at]), gain += __ldcg(&m.shifted[2 * at + 1]);
+        shares += share * share;
+        m.count[at] = 0;
+    }
+    shift = warp_sum(shift), gain = warp_sum(gain), shares = warp_sum(shares);
+    if (lane != 0) return;
+    const double *totals = m.columns + (size_t)PARTS * 2 * m.d;
+    double objective = (m.cosine ? (double)m.n : totals[1]) - gain;
+    int32_t *behind = m.count + (size_t)m.runs * m.K;
+    int moved = behind[run], refilled = behind[m.runs + run];
+    behind[run] = behind[m.runs + run] = 0;
+    objective = objective > 0 ? objective : 0;
+    m.objective[run] = objective;
+    m.record[(size_t)run * iterations + iteration - 1] =
+        step_record{objective, shares * m.K, moved, refilled};
+    if ((!refilled && (moved == 0 || shift <= tolerance * totals[0])) || iteration == iterations)
+        m.done[run] = iteration;
+}
+
+/* The mean of a cluster from the parts' sums, and its center.  The last block of a run judges. */
+static __global__ void update(km m, int actives, int iteration, int iterations, double tolerance) {
     __shared__ double part[WARP];
     int slot = blockIdx.x / m.K, c = blockIdx.x % m.K, run = m.active[slot];
     if (m.done[run]) return;
@@ -454,30 +513,8 @@ static __global__ void update(km m, int actives) {
         m.shifted[2 * at + 1] = !count ? 0 : m.cosine ? sqrt(squares) : squares / count;
     }
     place(m, mean, blockIdx.x, part);
-}
-
-/* Which runs have come to an end.  A warp a slot. */
-static __global__ void judge(km m, int iteration, int iterations, double tolerance) {
-    int run = m.active[blockIdx.x], lane = threadIdx.x;
-    if (m.done[run]) return;
-    double shift = 0, gain = 0, shares = 0;
-    for (int c = lane; c < m.K; c += WARP) {
-        size_t at = (size_t)run * m.K + c;
-        double share = (double)m.count[at] / m.n;
-        shift += m.shifted[2 * at], gain += m.shifted[2 * at + 1], shares += share * share;
-    }
-    shift = warp_sum(shift), gain = warp_sum(gain), shares = warp_sum(shares);
-    if (lane != 0) return;
-    const double *totals = m.columns + (size_t)PARTS * 2 * m.d;
-    double objective = (m.cosine ? (double)m.n : totals[1]) - gain;
-    const int32_t *behind = m.count + (size_t)m.runs * m.K;
-    int moved = behind[run], refilled = behind[m.runs + run];
-    objective = objective > 0 ? objective : 0;
-    m.objective[run] = objective;
-    m.record[(size_t)run * iterations + iteration - 1] =
-        step_record{objective, shares * m.K, moved, refilled};
-    if ((!refilled && (moved == 0 || shift <= tolerance * totals[0])) || iteration == iterations)
-        m.done[run] = iteration;
+    if (is_last(&m.ticket[2 * run + 1], m.K) && threadIdx.x < WARP)
+        judge(m, run, iteration, iterations, tolerance);
 }
 
 /* One iteration of the runs in the first `actives` slots. */
@@ -485,8 +522,6 @@ static int iterate(device *dev, const km &m, int actives, int iteration, int col
                    const conr_kmeans_options *o) {
     int rc = 0, centers = actives * m.K, most = rows_at_once(m, centers);
     cudaStream_t stream = STREAM(dev);
-    size_t counts = ((size_t)m.runs * m.K + 2 * m.runs) * sizeof *m.count;
-    rc = cuda_check((int)cudaMemsetAsync(m.count, 0, counts, stream), "k-means");
     for (int first = 0; rc == 0 && first < m.n; first += most) {
         int rows = m.n - first < most ? m.n - first : most;
         if ((rc = multiply(dev, m, centers, first, rows)) < 0) break;
@@ -494,12 +529,10 @@ static int iterate(device *dev, const km &m, int actives, int iteration, int col
         assign<<<grid, BLOCK, 0, stream>>>(m, first, rows);
     }
     if (rc < 0) return rc;
-    refill<<<actives, 1024, 0, stream>>>(m);
     dim3 grid(PARTS, blocks_for(m.d, columns), blocks_for(actives, runs_each));
     size_t shared = ((size_t)runs_each * m.K * columns + SUM_ROWS * runs_each) * sizeof(float);
     sum_rows<<<grid, columns, shared, stream>>>(m, actives, columns, runs_each);
-    update<<<centers, BLOCK, 0, stream>>>(m, actives);
-    judge<<<actives, WARP, 0, stream>>>(m, iteration, o->iterations, o->tolerance);
+    update<<<centers, BLOCK, 0, stream>>>(m, actives, iteration, o->iterations, o->tolerance);
     return LAUNCHED("k-means");
 }
 
@@ -578,6 +611,7 @@ static size_t lay_out(km *m, char *base, int iterations, int seeded) {
     take(base, &at, runs * K * 2 * sizeof(double), &m->shifted);
     take(base, &at, runs * sizeof(int32_t), &m->active);
     take(base, &at, runs * sizeof(int32_t), &m->done);
+    take(base, &at, 2 * runs * sizeof(int32_t), &m->ticket);
     take(base, &at, runs * (size_t)iterations * sizeof(step_record), &m->record);
     take(base, &at, runs * sizeof(double), &m->objective);
     take(base, &at, candidates * n * sizeof(float), &m->d2[0]);
@@ -611,11 +645,11 @@ static int prepare(device *dev, km *m, const float *features) {
 static int run_all(device *dev, const km &m, const conr_kmeans_options *o, int32_t *active,
                    int32_t *done) {
     int rc = 0, actives = m.runs, columns = 256;
-    while (columns > 8 && (size_t)m.K * columns * sizeof(float) > SUM_SHARED / 2) columns /= 2;
+    while (columns > 8 && (size_t)m.K * columns * sizeof(float) > SUM_HERE) columns /= 2;
     while (columns > 32 && columns / 2 >= m.d) columns /= 2;
     size_t one = ((size_t)m.K * columns + SUM_ROWS) * sizeof(float);
-    int runs_each = (int)(SUM_SHARED / 2 / one) > 1 ? (int)(SUM_SHARED / 2 / one) : 1;
-    if (runs_each > 2 * SUM_RUNS + 1) runs_each = 2 * SUM_RUNS + 1;
+    int runs_each = (int)(SUM_HERE / one) > 1 ? (int)(SUM_HERE / one) : 1;
+    if (runs_each > SUM_RUNS) runs_each = SUM_RUNS;
     if (one > SUM_SHARED)
         return cuda_check((int)cudaErrorInvalidValue, "k-means: too many clusters");
     rc = cuda_check((int)cudaFuncSetAttribute(sum_rows, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -629,8 +663,8 @@ static int run_all(device *dev, const km &m, const conr_kmeans_options *o, int32
             place_active<<<actives * m.K, BLOCK, 0, STREAM(dev)>>>(m);
             packed = true;
         }
-        rc = iterate(dev, m, actives, iteration, columns, runs_each < actives ? runs_each : actives,
-                     o);
+        int groups = (actives + runs_each - 1) / runs_each;
+        rc = iterate(dev, m, actives, iteration, columns, (actives + groups - 1) / groups, o);
         if (rc < 0 || (iteration % LOOK && iteration != o->iterations)) continue;
         if ((rc = dev->op.get(dev, done, m.done, m.runs * sizeof *done)) < 0) break;
         int left = 0;

@@ -312,14 +312,16 @@ static __global__ void view_kernel(view_plan v, const step_values *at, const int
     }
 }
 
-/* The images as they are. */
-template <typename T>
-static __global__ void plain_kernel(view_plan v, const int32_t *ids, size_t count, T *out) {
-    size_t p = (size_t)blockIdx.x * blockDim.x + threadIdx.x, one = (size_t)v.h * v.w * v.c;
-    if (p >= count) return;
-    float x = (float)v.pixels[(size_t)ids[p / one] * one + p % one] * (1 / 255.0f);
-    int k = (int)(p % v.c);
-    store(out + p, x * v.scale[k] + v.shift[k]);
+/* The images as they are, a block each. */
+template <typename T> static __global__ void plain_kernel(view_plan v, const int32_t *ids, T *out) {
+    int one = v.h * v.w * v.c;
+    const unsigned char *image = v.pixels + (size_t)ids[blockIdx.x] * one;
+    out += (size_t)blockIdx.x * one;
+#pragma unroll 4
+    for (int p = threadIdx.x; p < one; p += blockDim.x) {
+        int k = v.c == 3 ? p % 3 : 0;
+        store(out + p, (float)image[p] * (1 / 255.0f) * v.scale[k] + v.shift[k]);
+    }
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
@@ -386,13 +388,10 @@ static int views(device *dev, const step_values *at, const struct views_job *job
     v.half = (v.size / 10 | 1) / 2;
     bool wide = dev->type == ACT_F32;
     if (view == 2) {
-        size_t count = (size_t)n * v.h * v.w * v.c;
         if (wide)
-            plain_kernel<<<blocks_for(count, 256), 256, 0, STREAM(dev)>>>(v, ids, count,
-                                                                          (float *)out);
+            plain_kernel<<<n, 512, 0, STREAM(dev)>>>(v, ids, (float *)out);
         else
-            plain_kernel<<<blocks_for(count, 256), 256, 0, STREAM(dev)>>>(v, ids, count,
-                                                                          (__nv_bfloat16 *)out);
+            plain_kernel<<<n, 512, 0, STREAM(dev)>>>(v, ids, (__nv_bfloat16 *)out);
         return LAUNCHED("views");
     }
     if (v.c == 3)
