@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int conr_open(const char *device_name, int threads, conr **out) {
     *out = NULL;
@@ -12,6 +13,13 @@ int conr_open(const char *device_name, int threads, conr **out) {
     if (!c) return fail_memory("context", sizeof *c);
     int rc = device_open(device_name, threads, &c->dev);
     if (rc < 0) {
+        free(c);
+        return rc;
+    }
+    bool reaches = strncmp(c->dev->name, "cuda", 4) != 0;
+    c->host = c->dev;
+    if (!reaches && (rc = device_open("cpu", threads, &c->host)) < 0) {
+        device_close(c->dev);
         free(c);
         return rc;
     }
@@ -26,6 +34,7 @@ int conr_open(const char *device_name, int threads, conr **out) {
 
 void conr_close(conr *c) {
     if (!c) return;
+    if (c->host != c->dev) device_close(c->host);
     device_close(c->dev);
     free(c);
 }
@@ -33,6 +42,6 @@ void conr_close(conr *c) {
 const char *conr_device(const conr *c) { return c->words; }
 
 void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user) {
-    c->dev->on_progress = on_progress;
-    c->dev->progress_user = user;
+    c->dev->on_progress = c->host->on_progress = on_progress;
+    c->dev->progress_user = c->host->progress_user = user;
 }

@@ -6,6 +6,8 @@
 
 struct conr {
     device *dev;
+    device
+        *host; /* works on the caller's arrays: dev itself where it can reach them, else the CPU */
     char words[96];                 /* conr_device */
     double peak_flops, peak_copies; /* 0 until measured */
 };

@@ -295,9 +295,9 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     if (last < low) return 0;
     value = memory_new("clusters", (size_t)last + 1, sizeof *value);
     TRY(value ? 0 : CONR_ENOMEM);
-    TRY(sample_points(c->dev, features, (int)n, (int)d, o, &p));
-    TRY(graph_of_points(c->dev, &p, &g));
-    TRY(eigenvalues(c->dev, &g, last + 1, o->seed, value));
+    TRY(sample_points(c->host, features, (int)n, (int)d, o, &p));
+    TRY(graph_of_points(c->host, &p, &g));
+    TRY(eigenvalues(c->host, &g, last + 1, o->seed, value));
     for (int K = low; K <= last; K++) {
         double drop = value[K - 1] - value[K];
         if (score) score[K - low] = drop;

@@ -104,7 +104,7 @@ int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metri
     int rc;
     if ((rc = numbers_check("features", features, n, d)) < 0) return rc;
     if ((rc = numbers_check("centroids", centroids, K, d)) < 0) return rc;
-    return assign_features(c->dev, features, (int)n, (int)d, metric, centroids, K, labels,
+    return assign_features(c->host, features, (int)n, (int)d, metric, centroids, K, labels,
                            distances);
 }
 
@@ -220,9 +220,9 @@ int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
     float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
     TRY(distances ? 0 : CONR_ENOMEM);
     TRY(c->dev->op.kmeans ? kmeans_there(c->dev, features, n, d, o, centroids, history)
-                          : kmeans_here(c->dev, features, n, d, o, centroids, history));
+                          : kmeans_here(c->host, features, n, d, o, centroids, history));
     /* always by the host, as conr_assign does it: so that that gives the same labels */
-    TRY(assign_features(c->dev, features, n, d, o->metric, centroids, o->clusters, labels,
+    TRY(assign_features(c->host, features, n, d, o->metric, centroids, o->clusters, labels,
                         distances));
     if (history) {
         history->objective = 0;

@@ -18,7 +18,7 @@ static float *draw_features(const conr *c, int n) {
     if (x && center) {
         rng r = rng_at(1, 0, 0, RNG_TEST);
         for (int i = 0; i < CENTERS * D; i++) center[i] = (float)rng_normal(&r);
-#pragma omp parallel for num_threads(c->dev->threads) schedule(static)
+#pragma omp parallel for num_threads(c->host->threads) schedule(static)
         for (int i = 0; i < n; i++) {
             rng own = rng_at(1, 1, (uint32_t)i, RNG_TEST);
             int k = (int)(CENTERS * sqrtf(rng_float(&own)));

@@ -134,10 +134,10 @@ int conr_silhouette(conr *c, const float *features, int64_t n, int64_t d, conr_m
     TRY(order_rows(features, labels, &s, ordered));
     if (s.clusters < 2)
         TRY(fail(CONR_EINVAL, "silhouette: all rows have one label; give at least two clusters"));
-    TRY(prepare(c->dev, ordered, n, d, metric, s.x, s.squares));
+    TRY(prepare(c->host, ordered, n, d, metric, s.x, s.squares));
     int64_t rows = n < EXACT ? n : SAMPLE;
     double sum;
-    TRY(sum_rows(c->dev, &s, rows, seed, &sum));
+    TRY(sum_rows(c->host, &s, rows, seed, &sum));
     *mean = sum / (double)rows;
     if (used) *used = rows;
 done:
@@ -189,7 +189,7 @@ int conr_knn_accuracy(conr *c, const float *features, const int64_t *labels, int
         return fail(CONR_EINVAL, "k = %d, temperature = %g; give at least 1 and more than 0", k,
                     temperature);
     if (k > n) k = (int)n;
-    device *dev = c->dev;
+    device *dev = c->host;
     votes v = {labels, n, k, temperature};
     float *base = memory_new("k-NN", (size_t)(n * d), sizeof *base);
     float *rows = memory_new("k-NN", (size_t)(BLOCK * d), sizeof *rows);

@@ -196,7 +196,7 @@ static bool is_ours(case_op op) {
 
 static void check_case(const op_case *c) {
     trial *want, *got;
-    double error, bound = case_bound(c, c->check_n);
+    double error, bound = case_bound(c, c->check_n, ACT_F32);
     char shape[96];
     case_shape_text(c, c->check_n, shape, sizeof shape);
     CHECK(trial_new(&ref, c, c->check_n, &want));
