@@ -30,7 +30,7 @@ enum {
 
 typedef struct rng {
     uint32_t key[2], counter[4]; /* counter[0] runs over the blocks of one stream */
-    uint32_t block[4];           /* four numbers at a time */
+    uint32_t block[4];           /* four numbers at a time, the next one first */
     int used;                    /* of them */
 } rng;
 
@@ -66,7 +66,11 @@ static inline BOTH_SIDES uint32_t rng_bits(rng *r) {
         r->counter[0]++;
         r->used = 0;
     }
-    return r->block[r->used++];
+    /* taken from the front, not by index: so a GPU keeps the block in registers */
+    uint32_t bits = r->block[0];
+    r->block[0] = r->block[1], r->block[1] = r->block[2], r->block[2] = r->block[3];
+    r->used++;
+    return bits;
 }
 
 /* Uniform in [0,1), a multiple of 2^-24: exact in float. */

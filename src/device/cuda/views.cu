@@ -236,8 +236,8 @@ static __device__ void blurred(const view_plan &v, view_state &s, const unsigned
 /* P: pixels of a thread that stay in registers, all of them, of an image that is not reduced; 0:
  * none.  HERE: the image is in shared memory, as floats where P > 0. */
 template <int C, int P, bool HERE, typename T>
-static __global__ void view_kernel(view_plan v, const step_values *at, const int32_t *ids,
-                                   uint32_t view, T *out) {
+static __global__ void __launch_bounds__(1024)
+    view_kernel(view_plan v, const step_values *at, const int32_t *ids, uint32_t view, T *out) {
     __shared__ view_state s;
     extern __shared__ __align__(16) unsigned char memory[];
     int n = v.size, area = n * n, id = ids[blockIdx.x];
@@ -368,8 +368,9 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
         v.strip = (int)(lines - 2 * v.half < (size_t)v.size ? lines - 2 * v.half : v.size);
         shared += row * (v.strip + 2 * v.half);
     }
-    return here ? launch<C, 0, true, T>(dev, v, 512, shared, at, ids, n, view, out)
-                : launch<C, 0, false, T>(dev, v, 512, shared, at, ids, n, view, out);
+    int threads = area > 4 * 1024 ? 1024 : 512;
+    return here ? launch<C, 0, true, T>(dev, v, threads, shared, at, ids, n, view, out)
+                : launch<C, 0, false, T>(dev, v, threads, shared, at, ids, n, view, out);
 }
 
 static int views(device *dev, const step_values *at, const struct views_job *job,
