@@ -200,7 +200,7 @@ typedef struct conr_kmeans_options {
 CONR_API conr_kmeans_options conr_kmeans_defaults(void);
 
 typedef struct conr_kmeans_step {
-    int run;          /* 0 .. restarts-1; restarts: the one from `start` */
+    int run;          /* 0 .. restarts-1; restarts: the one from `start`; more: from the best */
     int iteration;    /* of the run, from 1 */
     double objective; /* sum of squared distances, or of 1 - cos, of rows to the mean of their
                          cluster */

@@ -138,27 +138,40 @@ void conr_kmeans_history_free(conr_kmeans_history *h) {
     *h = (conr_kmeans_history){0};
 }
 
+/* After the runs from seeds, a third as many from the best so far with one center moved: they find
+ * better ones more often than fresh seeds do, in fewer steps.  None where one run is wanted. */
+static int swaps_of(const conr_kmeans_options *o) {
+    return o->restarts > 1 && o->clusters > 1 ? (o->restarts + 2) / 3 : 0;
+}
+
 /* All runs; best: [K,d] means in the space of p. */
 static int run_all(device *dev, const points *p, const conr_kmeans_options *o, recorder *r,
                    double *best, int *best_run) {
     int rc = 0, K = o->clusters, d = p->d;
+    int runs = o->restarts + (o->start != NULL), swaps = swaps_of(o), failed = 0;
     size_t size = (size_t)K * d;
     double least = INFINITY, objective;
     int32_t *chosen = memory_new("k-means", (size_t)(o->restarts + 1) * K, sizeof *chosen);
     double *mean = memory_new("k-means", size, sizeof *mean);
     TRY(chosen && mean ? 0 : CONR_ENOMEM);
     TRY(seeding_choose(dev, p, K, o->restarts, o->seed, chosen));
-    for (int run = 0; run < o->restarts + (o->start != NULL); run++) {
-        for (size_t at = 0; at < size; at++) {
+    for (int i = 0; i < runs + swaps; i++) {
+        int run = i < runs ? i : o->restarts + 1 + i - runs;
+        for (size_t at = 0; at < size && i < runs; at++) {
             int c = (int)(at / d), j = (int)(at % d);
             mean[at] = run == o->restarts ? (double)o->start[at] - p->shift[j]
                                           : p->x[(size_t)chosen[(size_t)run * K + c] * d + j];
         }
-        TRY(device_report(dev, "k-means", run, o->restarts + (o->start != NULL)));
+        TRY(device_report(dev, "k-means", i, runs + swaps));
+        if (i >= runs) {
+            memcpy(mean, best, size * sizeof *mean);
+            TRY(swap_center(dev, p, K, o->seed, i - runs, failed++, mean));
+        }
         TRY(lloyd_run(dev, p, o, run, mean, &objective, record, r));
         TRY(r->failed);
         if (objective < least) {
             least = objective;
+            failed = 0;
             *best_run = run;
             memcpy(best, mean, size * sizeof *best);
         }

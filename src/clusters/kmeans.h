@@ -1,4 +1,4 @@
-/* kmeans.h: the parts of k-means: seeding and one run. */
+/* kmeans.h: the parts of k-means: seeding, one run, and the search for a better start. */
 #ifndef CONR_KMEANS_H
 #define CONR_KMEANS_H
 
@@ -8,6 +8,12 @@
  * one is the best of 2 + ln K rows drawn in proportion to their d2 to the nearest center so far.
  * chosen: [runs,K], rows of p.  Run r depends on seed and r alone. */
 int seeding_choose(device *dev, const points *p, int K, int runs, uint64_t seed, int32_t *chosen);
+
+/* Moves one of `mean` ([K,d], K > 1, as lloyd_run leaves it): the center that its rows would miss
+ * least goes to a row of another cluster, the one with the rank-th largest objective, drawn in
+ * proportion to d2.  Depends on seed and round. */
+int swap_center(device *dev, const points *p, int K, uint64_t seed, int round, int rank,
+                double *mean);
 
 typedef void lloyd_on_step(const conr_kmeans_step *step, void *user);
 
