@@ -14,8 +14,8 @@
 enum { IMAGES = 256, SIDE = 32, STEPS = 10 };
 
 static unsigned char pixels_of_all[IMAGES][SIDE * SIDE * 3];
-static stored image[IMAGES];
-static const store images = {.n = IMAGES, .c = 3, .image = image};
+static stored all[IMAGES];
+static const store images = {.n = IMAGES, .c = 3, .image = all};
 
 /* Four kinds of blotches, and noise. */
 static int draw_images(void **state) {
@@ -27,7 +27,7 @@ static int draw_images(void **state) {
             pixels_of_all[i][p] = (unsigned char)((kind * 37 + y * 53 + x * 29 * (kind + 1)) % 160 +
                                                   (int)rng_below(&r, 60));
         }
-        image[i] = (stored){pixels_of_all[i], SIDE, SIDE};
+        all[i] = (stored){pixels_of_all[i], SIDE, SIDE};
     }
     return 0;
 }

@@ -23,11 +23,13 @@ enum {
     BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
     BLOCK_PANELS = 4,       /* at most, so that there are blocks for all threads */
     /* The filter gradient of few channels is summed in up to PARTS parts of PART_LEAST tiles or
-     * more, each by one thread in rounds of PART_TILES; of many channels by all threads in rounds
-     * of CHUNK_FLOATS. */
+     * more, each by one thread in rounds of PART_PANELS panels of tiles or PART_ROOM floats; of
+     * many channels by all threads in rounds of CHUNK_FLOATS. */
     PARTS = 16,
     PART_LEAST = 64,
-    PART_TILES = 128,
+    PART_PANELS = 16,
+    PART_ROOM = 1 << 20,
+    PART_SUMS = 3 << 17,   /* floats of a part's sums, at most: they stay in the second cache */
     PART_FLOATS = 5 << 18, /* of all parts' sums */
     CHUNK_FLOATS = 1 << 21,
     ROWS = 8 /* panels of outputs that a thread takes at a time there */
@@ -396,11 +398,13 @@ static gradient gradient_of(const cpu_plan *p) {
         g.room = g.total;
         return g;
     }
-    while (2 * g.parts <= PARTS && 2 * g.parts * gradient_c(&g) <= PART_FLOATS &&
-           2 * g.parts * PART_LEAST <= g.total)
+    while (gradient_c(&g) <= PART_SUMS && 2 * g.parts <= PARTS &&
+           2 * g.parts * gradient_c(&g) <= PART_FLOATS && 2 * g.parts * PART_LEAST <= g.total)
         g.parts *= 2;
-    int panels = CHUNK_FLOATS / (g.form->places * (s->ci + s->co)) / mr;
-    g.room = g.parts > 1 ? PART_TILES : mr * (panels < 4 ? 4 : panels);
+    int floats = g.parts > 1 ? PART_ROOM : CHUNK_FLOATS;
+    int panels = floats / (g.form->places * (s->ci + s->co)) / mr;
+    panels = panels < 4 ? 4 : panels;
+    g.room = mr * (g.parts > 1 ? least(PART_PANELS, panels) : panels);
     return g;
 }
 
