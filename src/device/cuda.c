@@ -23,6 +23,7 @@ int cuda_check(int error, const char *what) {
 
 void *cuda_stream(device *dev) { return own_of(dev)->stream; }
 int cuda_processors(device *dev) { return own_of(dev)->processors; }
+int cuda_generation(device *dev) { return own_of(dev)->generation; }
 unsigned *cuda_counters(device *dev) { return own_of(dev)->counters; }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -347,6 +348,7 @@ int device_cuda_open(device *dev, const char *name) {
     if (!own) return fail_memory("cuda device", sizeof *own);
     own->index = index;
     own->processors = found.multiProcessorCount;
+    own->generation = 10 * found.major + found.minor;
     snprintf(own->words, sizeof own->words, "cuda:%d, %.40s, %s", index, found.name,
              f32 ? "fp32" : "bf16");
     dev->name = "cuda";

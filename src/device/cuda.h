@@ -15,8 +15,9 @@ void *cuda_stream(device *dev);
 /* fail(CONR_EDEVICE, ...) where a CUDA call or launch went wrong; error: cudaError_t, 0 is fine. */
 int cuda_check(int error, const char *what);
 
-/* Multiprocessors of the device. */
+/* Multiprocessors of the device, and its compute capability: 90 for 9.0. */
 int cuda_processors(device *dev);
+int cuda_generation(device *dev);
 
 /* `bytes` of device memory for one operation at a time, zeroed when new.  It grows on demand, which
  * a first plain run sees to before anything is recorded; what was handed out stays valid. */
@@ -66,6 +67,12 @@ int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, const float
                       const float *shift, const norm_rest *rest, float *sums);
 int cuda_stem_back_filter(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
                           float *dw);
+
+/* 3x3 convolutions of 64 channels at 32 pixels a row, and their data gradient (turned), on Hopper.
+ * w: the bf16 copy.  sums NULL: none. */
+bool cuda_conv64_takes(device *dev, const conv_shape *s);
+int cuda_conv64(device *dev, const conv_plan *p, const act *x, const void *w, bool turned, bool add,
+                act *y, const float *shift, const norm_rest *rest, float *sums);
 
 /* Convolutions of any shape as plain loops: for what no library takes.  Not fast. */
 int cuda_plain_forward(device *dev, const conv_plan *p, const act *x, const float *w,

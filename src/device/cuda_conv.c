@@ -58,6 +58,7 @@ typedef struct cuda_plan {
     conv_plan p;  /* first: what the caller sees */
     size_t side;  /* bytes aside, at the start of the workspace */
     bool stem;    /* the first convolution: kernels of its own, but for the data gradient */
+    bool narrow;  /* 64 channels: forward and data gradient by a kernel of our own */
     bool product; /* a matrix product */
     engine *engine[DIRECTIONS][2];
 } cuda_plan;
@@ -91,6 +92,7 @@ static int cuda_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out)
     /* bf16 products want rows that start on 16 bytes */
     p->product = s->k == 1 && s->pad == 0 && (!is_bf16(dev) || (s->ci % 8 == 0 && s->co % 8 == 0));
     p->stem = cuda_stem_takes(dev, s);
+    p->narrow = cuda_conv64_takes(dev, s) && !getenv("CONR_NO_CONV64");
     size_t x = (size_t)s->n * s->h * s->w * s->ci * dev->act_size;
     size_t picked = (size_t)s->n * p->p.oh * p->p.ow * s->ci * dev->act_size;
     size_t dw = (size_t)s->co * s->k * s->k * s->ci * sizeof(float);
@@ -620,6 +622,8 @@ static int forward(device *dev, const conv_plan *plan, const act *x, const float
         engine *e;
         const void *weights;
         TRY(weights_of(dev, w, &weights));
+        if (p->narrow && !bias)
+            return cuda_conv64(dev, plan, x, weights, false, false, y, shift, rest, sums);
         tensors t = tensors_of(p, x, weights, y, work);
         TRY(engine_for(dev, p, FORWARD, false, &t, &e));
         TRY(e->plan ? run_engine(dev, plan, e, false, &t)
@@ -660,6 +664,7 @@ static int cuda_conv_back_data(device *dev, const conv_plan *plan, const act *dy
         if (strided) TRY(cuda_spread_pixels(dev, plan, work, add, dx));
         goto done;
     }
+    if (p->narrow) return cuda_conv64(dev, plan, dy, weights, true, add, dx, NULL, NULL, NULL);
     engine *e;
     tensors t = tensors_of(p, dy, weights, dx, work);
     TRY(engine_for(dev, p, BACK_DATA, add, &t, &e));

@@ -18,7 +18,7 @@ typedef struct cuda_block {
 } cuda_block;
 
 typedef struct cuda_own {
-    int index, processors;
+    int index, processors, generation;
     cudaStream_t stream;
     bool recording;
     cudnnHandle_t dnn;

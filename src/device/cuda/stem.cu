@@ -237,16 +237,14 @@ static __global__ void __launch_bounds__(SUMMING, 1)
     }
     for (int turn = 0; turn < WARPS; turn++) { /* warp by warp: the same order always */
         if (warp == turn)
-            for (int m = 0; m < 2; m++)
-                for (int n = 0; n < 8; n++)
-                    for (int i = 0; i < 4; i++) { /* row g or g + 8, column 2q or 2q + 1 */
-                        int k = 16 * m + g + i / 2 * 8, channel = (2 * q + i % 2) * 8 + n;
-                        cell[k * CO + channel] += d[m][n][i];
-                    }
+            for (int i = 0; i < 64; i++) cell[i * 32 + lane] += d[i / 32][i / 4 % 8][i % 4];
         __syncthreads();
     }
-    for (int i = threadIdx.x; i < K * CO; i += SUMMING)
-        partial[(size_t)blockIdx.x * K * CO + i] = cell[i];
+    for (int j = threadIdx.x; j < K * CO; j += SUMMING) {
+        int i = j / 32, k = i / 32 * 16 + j % 32 / 4 + i % 4 / 2 * 8; /* row g or g + 8 */
+        int channel = (j % 4 * 2 + i % 2) * 8 + i / 4 % 8;            /* column 2q or 2q + 1 */
+        partial[((size_t)blockIdx.x * K + k) * CO + channel] = cell[j];
+    }
 }
 
 /* dw[channel][k] out of the blocks' parts; a block takes 32 channels of one k. */

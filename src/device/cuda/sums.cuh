@@ -114,67 +114,76 @@ static __device__ inline bool is_last(unsigned *counter, unsigned count) {
     return last;
 }
 
-/* The blocks' partial sums, once the last block of its group and chunk is here: a few parts side by
- * side, each in order, then the parts.  F: floats read at once.  flat: [SUMMING * F]. */
-template <int F> static __device__ void fold(int width, int c, float *flat, const totals &t) {
-    int tid = threadIdx.x, group = blockIdx.y, chunk = blockIdx.z, set = group * gridDim.z + chunk;
-    if (!is_last(&t.counters[set], gridDim.x)) return;
-    int items = 2 * width / F, parts = SUMMING / items, part = tid / items, item = tid % items;
-    const float *from = t.partial + (size_t)set * gridDim.x * 2 * width;
-    if (part < parts) {
+/* The blocks' partial sums, once the last block of its chunk is here, of all groups: a few parts
+ * side by side, each in order, then the parts.  F: floats read at once.  flat: [THREADS * F]. */
+template <int F, int THREADS = SUMMING>
+static __device__ void fold(int width, int c, float *flat, const totals &t) {
+    int tid = threadIdx.x, chunk = blockIdx.z, groups = gridDim.y;
+    if (!is_last(&t.counters[chunk], gridDim.x * groups)) return;
+    int items = 2 * width / F, parts = THREADS / items, part = tid / items, item = tid % items;
+    float total[2] = {0, 0}; /* this thread's channels over the groups; at most two of them */
+    for (int group = 0; group < groups; group++) {
+        const float *from =
+            t.partial + ((size_t)group * gridDim.z + chunk) * gridDim.x * 2 * width + item * F;
         float sum[F] = {0};
+        if (part < parts) {
 #pragma unroll 8
-        for (int block = part; block < gridDim.x; block += parts) {
-            float x[F];
-            floats<float, F>(load<float, F>(from + (size_t)block * 2 * width + item * F), x);
-            for (int i = 0; i < F; i++) sum[i] += x[i];
+            for (int block = part; block < gridDim.x; block += parts) {
+                float x[F];
+                floats<float, F>(load<float, F>(from + (size_t)block * 2 * width), x);
+                for (int i = 0; i < F; i++) sum[i] += x[i];
+            }
+            for (int i = 0; i < F; i++) flat[(part * items + item) * F + i] = sum[i];
         }
-        for (int i = 0; i < F; i++) flat[(part * items + item) * F + i] = sum[i];
+        __syncthreads();
+        for (int i = tid, turn = 0; i < 2 * width; i += THREADS, turn++) {
+            float all = 0;
+            for (int j = 0; j < parts; j++) all += flat[j * 2 * width + i];
+            int channel = chunk * width + i % width;
+            if (t.sums && channel < c) t.sums[((size_t)group * 2 + i / width) * c + channel] = all;
+            total[turn & 1] += all;
+        }
+        __syncthreads();
     }
-    __syncthreads();
-    float *out = t.sums ? t.sums + (size_t)group * 2 * c + chunk * width : NULL;
-    for (int i = tid; i < 2 * width; i += SUMMING) {
-        float sum = 0;
-        for (part = 0; part < parts; part++) sum += flat[part * 2 * width + i];
-        int which = i / width, channel = chunk * width + i % width;
-        if (channel >= c) continue;
-        if (out) out[which * c + i % width] = sum;
-        float *total = which ? t.second : t.first;
-        if (!out && total) total[channel] = sum + (t.add ? total[channel] : 0);
+    for (int i = tid, turn = 0; i < 2 * width && t.first; i += THREADS, turn++) {
+        float *to = i / width ? t.second : t.first;
+        int channel = chunk * width + i % width;
+        if (to && channel < c) to[channel] = total[turn & 1] + (t.add ? to[channel] : 0);
     }
-    if (!t.sums || (!t.first && !t.finish.stat)) return;
-    if (!is_last(&t.counters[gridDim.y * gridDim.z + chunk], gridDim.y)) return;
-    if (t.finish.stat) {
-        int channel = chunk * width + tid;
-        if (tid < width && channel < c) finish_channel(c, gridDim.y, t.finish, t.sums, channel);
-        return;
-    }
-    for (int i = tid; i < 2 * width; i += SUMMING) {
-        int which = i / width, channel = chunk * width + i % width;
-        if (channel >= c) continue;
-        float *total = which ? t.second : t.first, sum = t.add ? total[channel] : 0;
-        for (int g = 0; g < gridDim.y; g++)
-            sum += __ldcg(&t.sums[((size_t)g * 2 + which) * c + channel]);
-        total[channel] = sum;
-    }
+    int channel = chunk * width + tid;
+    if (t.finish.stat && tid < width && channel < c)
+        finish_channel(c, groups, t.finish, t.sums, channel);
 }
 
 /* From every thread's sums a, b of its channels to the totals. */
 template <int V>
 static __device__ void sum_up(const lie &l, int c, float a[V], float b[V], const totals &t) {
     __shared__ alignas(16) float cell[2 * V][SUMMING];
-    int tid = threadIdx.x, height = tid / l.lanes, width = l.lanes * V;
-    for (int n = l.height; n > 1;) {
-        int half = (n + 1) / 2;
+    int tid = threadIdx.x, height = tid / l.lanes, width = l.lanes * V, n = l.height;
+    if (l.lanes == 8) { /* four rows a warp: first by exchange within it */
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            a[i] += __shfl_xor_sync(~0u, a[i], 8);
+            b[i] += __shfl_xor_sync(~0u, b[i], 8);
+            a[i] += __shfl_xor_sync(~0u, a[i], 16);
+            b[i] += __shfl_xor_sync(~0u, b[i], 16);
+        }
+        n = SUMMING / 32;
+        height = tid % 32 < 8 ? tid / 32 : n;
+    }
+    int step = l.lanes == 8 ? 32 : l.lanes; /* threads from one height to the next */
+    while (n > 1) {
+        int half = (n + 3) / 4; /* four to one */
         __syncthreads();
         if (height >= half && height < n)
             for (int i = 0; i < V; i++) cell[i][tid] = a[i], cell[V + i][tid] = b[i];
         __syncthreads();
-        if (height + half < n)
-            for (int i = 0; i < V; i++) {
-                a[i] += cell[i][tid + half * l.lanes];
-                b[i] += cell[V + i][tid + half * l.lanes];
-            }
+        if (height < half)
+            for (int at = height + half; at < n; at += half)
+                for (int i = 0; i < V; i++) {
+                    a[i] += cell[i][at * step + tid % step];
+                    b[i] += cell[V + i][at * step + tid % step];
+                }
         n = half;
     }
     int set = blockIdx.y * gridDim.z + blockIdx.z;
