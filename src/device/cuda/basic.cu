@@ -17,6 +17,7 @@ static int blocks_for(device *dev, size_t items) {
 
 template <typename F, typename T>
 static __global__ void convert(const F *from, size_t count, size_t whole, bool add, T *to) {
+    follow();
     EACH(i, whole) {
         vec<F, 4> in = load<F, 4>(from + 4 * i);
         float x[4];
@@ -36,7 +37,7 @@ static int converted(device *dev, const F *from, size_t count, bool add, T *to) 
     if (!count) return 0;
     bool aligned = (size_t)from % (4 * sizeof(F)) == 0 && (size_t)to % (4 * sizeof(T)) == 0;
     size_t whole = aligned ? count / 4 : 0, items = aligned ? whole + 3 : count;
-    convert<<<blocks_for(dev, items), THREADS, 0, stream_of(dev)>>>(from, count, whole, add, to);
+    launch(dev, convert<F, T>, blocks_for(dev, items), THREADS, 0, from, count, whole, add, to);
     return launched("conversion");
 }
 
@@ -73,6 +74,7 @@ typedef struct picking {
 
 template <typename T, int V>
 static __global__ void pick(picking p, size_t total, const T *x, T *picked) {
+    follow();
     int cv = p.c / V;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -86,6 +88,7 @@ static __global__ void pick(picking p, size_t total, const T *x, T *picked) {
 /* add: only the picked pixels of dx are touched, one thread each; else all are written. */
 template <typename T, int V>
 static __global__ void spread_add(picking p, size_t total, const T *picked, T *dx) {
+    follow();
     int cv = p.c / V;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -102,6 +105,7 @@ static __global__ void spread_add(picking p, size_t total, const T *picked, T *d
 
 template <typename T, int V>
 static __global__ void spread_set(picking p, size_t total, const T *picked, T *dx) {
+    follow();
     int cv = p.c / V;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -123,8 +127,8 @@ static picking picking_of(const conv_plan *p) {
 extern "C" int cuda_pick_pixels(device *dev, const conv_plan *p, const act *x, act *picked) {
     size_t count = (size_t)p->s.n * p->oh * p->ow * p->s.ci;
 #define CALL(T, V)                                                                                 \
-    pick<T, V><<<blocks_for(dev, count / V), THREADS, 0, stream_of(dev)>>>(                        \
-        picking_of(p), count / V, (const T *)x, (T *)picked)
+    launch(dev, pick<T, V>, blocks_for(dev, count / V), THREADS, 0, picking_of(p), count / V,      \
+           (const T *)x, (T *)picked)
     BY_TYPE(dev, p->s.ci, CALL);
 #undef CALL
     return launched("picking of pixels");
@@ -136,11 +140,11 @@ extern "C" int cuda_spread_pixels(device *dev, const conv_plan *p, const act *pi
     size_t all = (size_t)p->s.n * p->s.h * p->s.w * p->s.ci;
 #define CALL(T, V)                                                                                 \
     if (add)                                                                                       \
-        spread_add<T, V><<<blocks_for(dev, count / V), THREADS, 0, stream_of(dev)>>>(              \
-            picking_of(p), count / V, (const T *)picked, (T *)dx);                                 \
+        launch(dev, spread_add<T, V>, blocks_for(dev, count / V), THREADS, 0, picking_of(p),       \
+               count / V, (const T *)picked, (T *)dx);                                             \
     else                                                                                           \
-        spread_set<T, V><<<blocks_for(dev, all / V), THREADS, 0, stream_of(dev)>>>(                \
-            picking_of(p), all / V, (const T *)picked, (T *)dx)
+        launch(dev, spread_set<T, V>, blocks_for(dev, all / V), THREADS, 0, picking_of(p),         \
+               all / V, (const T *)picked, (T *)dx)
     BY_TYPE(dev, p->s.ci, CALL);
 #undef CALL
     return launched("spreading of pixels");
@@ -148,16 +152,17 @@ extern "C" int cuda_spread_pixels(device *dev, const conv_plan *p, const act *pi
 
 template <typename T>
 static __global__ void add_bias(T *y, size_t total, int c, const float *bias) {
+    follow();
     EACH(i, total) from_float(to_float(y[i]) + bias[i % c], &y[i]);
 }
 
 extern "C" int cuda_add_bias(device *dev, act *y, size_t rows, int c, const float *bias) {
     size_t total = rows * c;
     if (dev->type == ACT_BF16)
-        add_bias<<<blocks_for(dev, total), THREADS, 0, stream_of(dev)>>>((bf16 *)y, total, c, bias);
+        launch(dev, add_bias<bf16>, blocks_for(dev, total), THREADS, 0, (bf16 *)y, total, c, bias);
     else
-        add_bias<<<blocks_for(dev, total), THREADS, 0, stream_of(dev)>>>((float *)y, total, c,
-                                                                         bias);
+        launch(dev, add_bias<float>, blocks_for(dev, total), THREADS, 0, (float *)y, total, c,
+               bias);
     return launched("bias");
 }
 
@@ -184,6 +189,7 @@ static __device__ void window_max(const pool_shape &s, const T *image, int oy, i
 
 template <typename T, int V>
 static __global__ void max_pool(pool_shape s, size_t total, const T *x, T *y) {
+    follow();
     int cv = s.c / V, oh = (s.h + 1) / 2, ow = (s.w + 1) / 2;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -197,6 +203,7 @@ static __global__ void max_pool(pool_shape s, size_t total, const T *x, T *y) {
 /* One thread a cell of 2x2 input pixels: four windows have a say in it. */
 template <typename T, int V>
 static __global__ void max_pool_back(pool_shape s, size_t total, const T *x, const T *dy, T *dx) {
+    follow();
     int cv = s.c / V, oh = (s.h + 1) / 2, ow = (s.w + 1) / 2;
     EACH(i, total) {
         size_t cell = i / cv, image = cell / ow / oh;
@@ -234,6 +241,7 @@ static __global__ void max_pool_back(pool_shape s, size_t total, const T *x, con
 
 template <typename T, int V>
 static __global__ void mean_pool(int hw, int c, size_t total, const T *x, T *y) {
+    follow();
     int cv = c / V;
     EACH(i, total) {
         const T *from = x + i / cv * hw * c + i % cv * V;
@@ -250,6 +258,7 @@ static __global__ void mean_pool(int hw, int c, size_t total, const T *x, T *y) 
 
 template <typename T, int V>
 static __global__ void mean_pool_back(int hw, int c, size_t total, const T *dy, T *dx) {
+    follow();
     int cv = c / V;
     EACH(i, total) {
         float a[V];
@@ -262,8 +271,8 @@ static __global__ void mean_pool_back(int hw, int c, size_t total, const T *dy, 
 static int cuda_max_pool(device *dev, const pool_shape *s, const act *x, act *y) {
     size_t count = (size_t)s->n * ((s->h + 1) / 2) * ((s->w + 1) / 2) * s->c;
 #define CALL(T, V)                                                                                 \
-    max_pool<T, V><<<blocks_for(dev, count / V), THREADS, 0, stream_of(dev)>>>(                    \
-        *s, count / V, (const T *)x, (T *)y)
+    launch(dev, max_pool<T, V>, blocks_for(dev, count / V), THREADS, 0, *s, count / V,             \
+           (const T *)x, (T *)y)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
     return launched("max_pool");
@@ -273,8 +282,8 @@ static int cuda_max_pool_back(device *dev, const pool_shape *s, const act *x, co
                               act *dx) {
     size_t count = (size_t)s->n * ((s->h + 1) / 2) * ((s->w + 1) / 2) * s->c;
 #define CALL(T, V)                                                                                 \
-    max_pool_back<T, V><<<blocks_for(dev, count / V), THREADS, 0, stream_of(dev)>>>(               \
-        *s, count / V, (const T *)x, (const T *)dy, (T *)dx)
+    launch(dev, max_pool_back<T, V>, blocks_for(dev, count / V), THREADS, 0, *s, count / V,        \
+           (const T *)x, (const T *)dy, (T *)dx)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
     return launched("max_pool_back");
@@ -283,8 +292,8 @@ static int cuda_max_pool_back(device *dev, const pool_shape *s, const act *x, co
 static int cuda_mean_pool(device *dev, const pool_shape *s, const act *x, act *y) {
     size_t count = (size_t)s->n * s->c;
 #define CALL(T, V)                                                                                 \
-    mean_pool<T, V><<<blocks_for(dev, count / V), THREADS, 0, stream_of(dev)>>>(                   \
-        s->h * s->w, s->c, count / V, (const T *)x, (T *)y)
+    launch(dev, mean_pool<T, V>, blocks_for(dev, count / V), THREADS, 0, s->h * s->w, s->c,        \
+           count / V, (const T *)x, (T *)y)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
     return launched("mean_pool");
@@ -293,8 +302,8 @@ static int cuda_mean_pool(device *dev, const pool_shape *s, const act *x, act *y
 static int cuda_mean_pool_back(device *dev, const pool_shape *s, const act *dy, act *dx) {
     size_t count = (size_t)s->n * s->h * s->w * s->c;
 #define CALL(T, V)                                                                                 \
-    mean_pool_back<T, V><<<blocks_for(dev, count / V), THREADS, 0, stream_of(dev)>>>(              \
-        s->h * s->w, s->c, count / V, (const T *)dy, (T *)dx)
+    launch(dev, mean_pool_back<T, V>, blocks_for(dev, count / V), THREADS, 0, s->h * s->w, s->c,   \
+           count / V, (const T *)dy, (T *)dx)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
     return launched("mean_pool_back");
@@ -312,6 +321,7 @@ template <int V>
 static __global__ void sgd(const step_values *at, int which, bool first, float scale, size_t n,
                            float *w, const float *dw, float *v, float *average, bf16 *w16,
                            bf16 *average16) {
+    follow();
     float m = at->average, momentum = at->momentum, decay = at->decay, lr = at->lr[which];
     EACH(i, n / V) {
         float x[V], d[V], u[V], a[V];
@@ -337,6 +347,7 @@ static __global__ void sgd(const step_values *at, int which, bool first, float s
 template <int V>
 static __global__ void average_kernel(const step_values *at, size_t n, const float *w,
                                       float *average, bf16 *average16) {
+    follow();
     float m = at->average;
     EACH(i, n / V) {
         float x[V], a[V];
@@ -357,11 +368,11 @@ static int cuda_sgd(device *dev, const step_values *at, int which, bool average_
     bf16 *w16 = (bf16 *)cuda_shadow(dev, w), *average16 = (bf16 *)cuda_shadow(dev, average);
     if (!n) return 0;
     if (whole(n, w, dw, v, average))
-        sgd<4><<<blocks_for(dev, n / 4), THREADS, 0, stream_of(dev)>>>(
-            at, which, average_first, scale, n, w, dw, v, average, w16, average16);
+        launch(dev, sgd<4>, blocks_for(dev, n / 4), THREADS, 0, at, which, average_first, scale, n,
+               w, dw, v, average, w16, average16);
     else
-        sgd<1><<<blocks_for(dev, n), THREADS, 0, stream_of(dev)>>>(
-            at, which, average_first, scale, n, w, dw, v, average, w16, average16);
+        launch(dev, sgd<1>, blocks_for(dev, n), THREADS, 0, at, which, average_first, scale, n, w,
+               dw, v, average, w16, average16);
     return launched("sgd");
 }
 
@@ -370,11 +381,11 @@ static int cuda_average(device *dev, const step_values *at, size_t n, const floa
     bf16 *average16 = (bf16 *)cuda_shadow(dev, average);
     if (!n) return 0;
     if (whole(n, w, average, NULL, NULL))
-        average_kernel<4>
-            <<<blocks_for(dev, n / 4), THREADS, 0, stream_of(dev)>>>(at, n, w, average, average16);
+        launch(dev, average_kernel<4>, blocks_for(dev, n / 4), THREADS, 0, at, n, w, average,
+               average16);
     else
-        average_kernel<1>
-            <<<blocks_for(dev, n), THREADS, 0, stream_of(dev)>>>(at, n, w, average, average16);
+        launch(dev, average_kernel<1>, blocks_for(dev, n), THREADS, 0, at, n, w, average,
+               average16);
     return launched("average");
 }
 

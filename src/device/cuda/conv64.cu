@@ -25,6 +25,7 @@ enum {
     TAPS = 9,
     TAP_BYTES = C * LINE,
     STAGES = 4,
+    AHEAD = 2,
     OUT_BYTES = (PLACES + 0) * LINE, /* of one consumer */
     GROUP = 128,                     /* threads of a warpgroup */
     THREADS = 3 * GROUP,
@@ -148,14 +149,38 @@ static __device__ void place_weights(char *to, const bf16 *w, bool turned) {
     }
 }
 
-/* Rows y0-1 .. y0+TALL of an image, a zero place on either side. */
-static __device__ void copy_tile(unsigned to, const bf16 *image, int y0, int h) {
-    int tid = threadIdx.x % GROUP;
-    for (int i = tid; i < (TALL + 2) * WIDE * 8; i += GROUP) {
-        int chunk = i % 8, place = i / 8, y = y0 - 1 + place / WIDE, x = place % WIDE - 1;
-        bool there = y >= 0 && y < h && x >= 0 && x < W;
-        copy_16(to + chunk_at(place, chunk),
-                image + (there ? ((size_t)y * W + x) * C + chunk * 8 : 0), there);
+/* Copies rows y0-1 .. y0+TALL of an image, with a zero place on either side.  A thread copies one
+ * chunk of every 16th place, so where from and where to is worked out once for all tiles. */
+struct copier {
+    enum { TURNS = ((TALL + 2) * WIDE + 15) / 16 };
+    int from[TURNS]; /* from the row before the tile; -1: padding, -2: nothing to do */
+    int to;          /* first chunk's bytes; the others follow 16 lines apart */
+};
+
+static __device__ inline copier copier_of(int tid) {
+    copier c;
+    int chunk = tid % 8, first = tid / 8;
+    c.to = chunk_at(first, chunk);
+#pragma unroll
+    for (int i = 0; i < copier::TURNS; i++) {
+        int place = first + 16 * i, x = place % WIDE - 1;
+        c.from[i] = (place / WIDE * W + x) * C + chunk * 8;
+        if (x < 0 || x >= W) c.from[i] = -1;
+        if (place >= (TALL + 2) * WIDE) c.from[i] = -2;
+    }
+    return c;
+}
+
+static __device__ inline void copy_tile(const copier &c, unsigned to, const bf16 *image, int y0,
+                                        int h) {
+    const bf16 *first = image + ((ptrdiff_t)y0 - 1) * W * C;
+    int low = y0 == 0 ? W * C : 0; /* numbers before this one lie outside the image */
+    int high = y0 + TALL == h ? (TALL + 1) * W * C : (TALL + 2) * W * C;
+#pragma unroll
+    for (int i = 0; i < copier::TURNS; i++) {
+        bool there = c.from[i] >= low && c.from[i] < high;
+        if (c.from[i] > -2)
+            copy_16(to + c.to + i * 16 * LINE, there ? first + c.from[i] : image, there);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -165,6 +190,7 @@ static __device__ void copy_tile(unsigned to, const bf16 *image, int y0, int h) 
 static __global__ void __launch_bounds__(THREADS, 1)
     conv64(int tiles, int per_image, const bf16 *x, const bf16 *w, bool turned, bool add, bf16 *y,
            const float *shift, bool wanted, totals t) {
+    follow();
     extern __shared__ char raw[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
     __shared__ float cell[2 * C];
@@ -182,19 +208,21 @@ static __global__ void __launch_bounds__(THREADS, 1)
     publish();
     __syncthreads();
     if (role == 2) {
-        for (int i = 0; i <= mine; i++) {
+        copier c = copier_of(tid);
+        for (int i = 0; i < mine + AHEAD;
+             i++) { /* a tile is handed over when AHEAD more are asked for */
             if (i < mine) {
                 int stage = i % STAGES, tile = blockIdx.x + i * gridDim.x;
                 if (i >= STAGES) barrier_wait(&empty[stage], (i / STAGES - 1) & 1);
-                copy_tile(shared_address(ring + stage * TILE_BYTES),
+                copy_tile(c, shared_address(ring + stage * TILE_BYTES),
                           x + first + tile / per_image * image, tile % per_image * TALL, h);
-                asm volatile("cp.async.wait_group 1;" ::: "memory");
             } else {
-                asm volatile("cp.async.wait_group 0;" ::: "memory");
+                asm volatile("cp.async.commit_group;" ::: "memory");
             }
-            if (i == 0) continue;
+            asm volatile("cp.async.wait_group %0;" ::"n"((int)AHEAD) : "memory");
+            if (i < AHEAD) continue;
             publish();
-            barrier_arrive(&full[(i - 1) % STAGES]);
+            barrier_arrive(&full[(i - AHEAD) % STAGES]);
         }
     } else {
         int lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
@@ -309,8 +337,7 @@ extern "C" int cuda_conv64(device *dev, const conv_plan *p, const act *x, const 
             (int)cudaFuncSetAttribute(conv64, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED),
             "shared memory");
     if (rc < 0) return rc;
-    conv64<<<dim3(blocks, groups), THREADS, SHARED, stream_of(dev)>>>(
-        tiles, per_image, (const bf16 *)x, (const bf16 *)w, turned, add, (bf16 *)y, shift,
-        sums != NULL, t);
+    launch(dev, conv64, dim3(blocks, groups), THREADS, SHARED, tiles, per_image, (const bf16 *)x,
+           (const bf16 *)w, turned, add, (bf16 *)y, shift, sums != NULL, t);
     return launched("convolution of 64 channels");
 }

@@ -15,6 +15,7 @@ enum { APPLYING = 256 };
 template <typename T, int V>
 static __global__ void __launch_bounds__(SUMMING)
     group_sums(lie l, int rows, int c, const T *y, const float *shift, totals t) {
+    follow();
     enum { U = 8 };
     place p = place_of<V>(l, rows, c);
     float a[V] = {0}, b[V] = {0}, s[V] = {0};
@@ -54,8 +55,8 @@ static int sums_of(device *dev, int rows, int c, int groups, const act *y, const
             cuda_scratch(dev, partial_floats(&l, groups, V) * sizeof(float), (void **)&t.partial); \
         if (rc < 0) return rc;                                                                     \
         t.counters = cuda_counters(dev);                                                           \
-        group_sums<T, V><<<dim3(l.blocks, groups, l.chunks), SUMMING, 0, stream_of(dev)>>>(        \
-            l, rows, c, (const T *)y, shift, t);                                                   \
+        launch(dev, group_sums<T, V>, dim3(l.blocks, groups, l.chunks), SUMMING, 0, l, rows, c,    \
+               (const T *)y, shift, t);                                                            \
     } while (0)
     BY_TYPE(dev, c, CALL);
 #undef CALL
@@ -81,6 +82,7 @@ extern "C" int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, 
 }
 
 static __global__ void finish(int c, int groups, finishing f, const float *sums) {
+    follow();
     int j = blockIdx.x * blockDim.x + threadIdx.x;
     if (j < c) finish_channel(c, groups, f, sums, j);
 }
@@ -88,11 +90,12 @@ static __global__ void finish(int c, int groups, finishing f, const float *sums)
 static int cuda_norm_finish(device *dev, int c, int groups, int passes, double count,
                             const float *sums, float momentum, float *running, float *stat) {
     finishing f = finishing_of(passes, count, momentum, running, stat);
-    finish<<<(c + 63) / 64, 64, 0, stream_of(dev)>>>(c, groups, f, sums);
+    launch(dev, finish, (c + 63) / 64, 64, 0, c, groups, f, sums);
     return launched("norm_finish");
 }
 
 static __global__ void from_running(int c, const float *running, float *stat) {
+    follow();
     int j = blockIdx.x * blockDim.x + threadIdx.x;
     if (j >= c) return;
     stat[j] = running[j];
@@ -100,7 +103,7 @@ static __global__ void from_running(int c, const float *running, float *stat) {
 }
 
 static int cuda_norm_from_running(device *dev, int c, const float *running, float *stat) {
-    from_running<<<(c + 63) / 64, 64, 0, stream_of(dev)>>>(c, running, stat);
+    launch(dev, from_running, (c + 63) / 64, 64, 0, c, running, stat);
     return launched("norm_from_running");
 }
 
@@ -130,6 +133,7 @@ typedef enum added { NOTHING, RESIDUAL, SHORTCUT } added;
 template <typename T, int V, int A>
 static __global__ void __launch_bounds__(APPLYING, A ? 2 : 3)
     apply(lie l, int rows, int c, normed y, normed shortcut, const T *residual, bool relu, T *z) {
+    follow();
     enum { U = A == SHORTCUT ? 3 : 4 };
     place p = place_of<V>(l, rows, c);
     if (p.channel < 0) return;
@@ -172,8 +176,8 @@ static int cuda_norm_apply(device *dev, const norm_shape *s, const normed *y,
     normed none = {}, with = shortcut ? *shortcut : none;
     if (shortcut && residual) return cuda_check((int)cudaErrorNotSupported, "norm_apply");
 #define RUN(T, V, A)                                                                               \
-    apply<T, V, A><<<dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, stream_of(dev)>>>(          \
-        l, rows, c, *y, with, (const T *)residual, relu, (T *)z)
+    launch(dev, apply<T, V, A>, dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, l, rows, c, *y,  \
+           with, (const T *)residual, relu, (T *)z)
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
         lie l =                                                                                    \
@@ -199,6 +203,7 @@ typedef enum gate { OPEN, BY_Z, BY_Y } gate;
 template <typename T, int V, int G>
 static __global__ void __launch_bounds__(SUMMING)
     back_sums(lie l, int rows, int c, normed y, const T *z, const T *dz, T *d_out, totals t) {
+    follow();
     enum { U = G == BY_Z ? 2 : 4 };
     place p = place_of<V>(l, rows, c);
     float a[V] = {0}, b[V] = {0};
@@ -249,8 +254,8 @@ static int cuda_norm_back_sums(device *dev, const norm_shape *s, const normed *y
     t.sums = sums, t.first = dbeta, t.second = dgamma, t.add = add;
     t.counters = cuda_counters(dev);
 #define RUN(T, V, G)                                                                               \
-    back_sums<T, V, G><<<dim3(l.blocks, s->groups, l.chunks), SUMMING, 0, stream_of(dev)>>>(       \
-        l, rows, c, *y, (const T *)z, (const T *)dz, (T *)d_out, t)
+    launch(dev, back_sums<T, V, G>, dim3(l.blocks, s->groups, l.chunks), SUMMING, 0, l, rows, c,   \
+           *y, (const T *)z, (const T *)dz, (T *)d_out, t)
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
         lie l = lie_of(dev, SUMMING, 1, s->groups, (size_t)rows, c / V);                           \
@@ -275,6 +280,7 @@ template <typename T, int V, int G>
 static __global__ void __launch_bounds__(APPLYING, 2)
     back_apply(lie l, int rows, int c, normed y, const T *z, const T *dz, const float *sums,
                double count, T *dy) {
+    follow();
     enum { U = G == BY_Z ? 2 : 4 };
     place p = place_of<V>(l, rows, c);
     if (p.channel < 0) return;
@@ -324,8 +330,8 @@ static int cuda_norm_back_apply(device *dev, const norm_shape *s, const normed *
                                 act *dy) {
     int rows = s->n / s->groups * s->hw, c = s->c;
 #define RUN(T, V, G)                                                                               \
-    back_apply<T, V, G><<<dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, stream_of(dev)>>>(     \
-        l, rows, c, *y, (const T *)z, (const T *)dz, sums, count, (T *)dy)
+    launch(dev, back_apply<T, V, G>, dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, l, rows, c, \
+           *y, (const T *)z, (const T *)dz, sums, count, (T *)dy)
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
         lie l = lie_of(dev, APPLYING, 2, s->groups, (size_t)rows, c / V);                          \

@@ -16,6 +16,7 @@ static geometry geometry_of(const conv_plan *p) {
 template <typename T>
 static __global__ void forward(geometry g, size_t total, const T *x, const float *w,
                                const float *bias, T *y) {
+    follow();
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     int o = (int)(i % g.co), ox = (int)(i / g.co % g.ow), oy = (int)(i / g.co / g.ow % g.oh);
@@ -35,6 +36,7 @@ static __global__ void forward(geometry g, size_t total, const T *x, const float
 template <typename T>
 static __global__ void back_data(geometry g, size_t total, const T *dy, const float *w, bool add,
                                  T *dx) {
+    follow();
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     int c = (int)(i % g.ci), ix = (int)(i / g.ci % g.w), iy = (int)(i / g.ci / g.w % g.h);
@@ -56,6 +58,7 @@ static __global__ void back_data(geometry g, size_t total, const T *dy, const fl
 /* One block a weight: every thread sums its pixels, then the threads' sums are added in halves. */
 template <typename T>
 static __global__ void back_filter(geometry g, const T *x, const T *dy, bool add, float *dw) {
+    follow();
     __shared__ float part[THREADS];
     size_t i = blockIdx.x, pixels = (size_t)g.n * g.oh * g.ow;
     int c = (int)(i % g.ci), kx = (int)(i / g.ci % g.k), ky = (int)(i / g.ci / g.k % g.k);
@@ -83,11 +86,11 @@ extern "C" int cuda_plain_forward(device *dev, const conv_plan *p, const act *x,
     geometry g = geometry_of(p);
     size_t total = (size_t)g.n * g.oh * g.ow * g.co;
     if (dev->type == ACT_BF16)
-        forward<<<blocks_for(total), THREADS, 0, stream_of(dev)>>>(g, total, (const bf16 *)x, w,
-                                                                   bias, (bf16 *)y);
+        launch(dev, forward<bf16>, blocks_for(total), THREADS, 0, g, total, (const bf16 *)x, w,
+               bias, (bf16 *)y);
     else
-        forward<<<blocks_for(total), THREADS, 0, stream_of(dev)>>>(g, total, (const float *)x, w,
-                                                                   bias, (float *)y);
+        launch(dev, forward<float>, blocks_for(total), THREADS, 0, g, total, (const float *)x, w,
+               bias, (float *)y);
     return launched("conv_forward");
 }
 
@@ -96,11 +99,11 @@ extern "C" int cuda_plain_back_data(device *dev, const conv_plan *p, const act *
     geometry g = geometry_of(p);
     size_t total = (size_t)g.n * g.h * g.w * g.ci;
     if (dev->type == ACT_BF16)
-        back_data<<<blocks_for(total), THREADS, 0, stream_of(dev)>>>(g, total, (const bf16 *)dy, w,
-                                                                     add, (bf16 *)dx);
+        launch(dev, back_data<bf16>, blocks_for(total), THREADS, 0, g, total, (const bf16 *)dy, w,
+               add, (bf16 *)dx);
     else
-        back_data<<<blocks_for(total), THREADS, 0, stream_of(dev)>>>(g, total, (const float *)dy, w,
-                                                                     add, (float *)dx);
+        launch(dev, back_data<float>, blocks_for(total), THREADS, 0, g, total, (const float *)dy, w,
+               add, (float *)dx);
     return launched("conv_back_data");
 }
 
@@ -109,10 +112,10 @@ extern "C" int cuda_plain_back_filter(device *dev, const conv_plan *p, const act
     geometry g = geometry_of(p);
     unsigned weights = (unsigned)((size_t)g.co * g.k * g.k * g.ci);
     if (dev->type == ACT_BF16)
-        back_filter<<<weights, THREADS, 0, stream_of(dev)>>>(g, (const bf16 *)x, (const bf16 *)dy,
-                                                             add, dw);
+        launch(dev, back_filter<bf16>, weights, THREADS, 0, g, (const bf16 *)x, (const bf16 *)dy,
+               add, dw);
     else
-        back_filter<<<weights, THREADS, 0, stream_of(dev)>>>(g, (const float *)x, (const float *)dy,
-                                                             add, dw);
+        launch(dev, back_filter<float>, weights, THREADS, 0, g, (const float *)x, (const float *)dy,
+               add, dw);
     return launched("conv_back_filter");
 }

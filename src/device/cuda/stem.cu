@@ -85,6 +85,7 @@ static __device__ inline int channel_at(int t, int n) {
 static __global__ void __launch_bounds__(SUMMING, 1)
     stem_forward(int images, int h, int w, const bf16 *x, const float *weight, bf16 *y,
                  const float *shift, bool wanted, totals t) {
+    follow();
     extern __shared__ __align__(16) bf16 strips[];
     __shared__ alignas(16) float cell[4 * SUMMING];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
@@ -184,6 +185,7 @@ static __global__ void __launch_bounds__(SUMMING, 1)
  * partial: [blocks][K][CO] */
 static __global__ void __launch_bounds__(SUMMING, 1)
     stem_back_filter(int images, int h, int w, const bf16 *x, const bf16 *dy, float *partial) {
+    follow();
     extern __shared__ __align__(16) bf16 strips[];
     __shared__ float cell[K * CO];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
@@ -249,6 +251,7 @@ static __global__ void __launch_bounds__(SUMMING, 1)
 
 /* dw[channel][k] out of the blocks' parts; a block takes 32 channels of one k. */
 static __global__ void stem_fold(int blocks, const float *partial, bool add, float *dw) {
+    follow();
     __shared__ float part[8][32];
     int lane = threadIdx.x % 32, share = threadIdx.x / 32;
     int k = blockIdx.x / 2, channel = blockIdx.x % 2 * 32 + lane;
@@ -293,8 +296,8 @@ extern "C" int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, 
         cuda_scratch(dev, (size_t)blocks * s->groups * 2 * CO * sizeof(float), (void **)&t.partial);
     if (rc == 0) rc = raise_limit(stem_forward, bytes);
     if (rc < 0) return rc;
-    stem_forward<<<dim3(blocks, s->groups), SUMMING, bytes, stream_of(dev)>>>(
-        s->n / s->groups, s->h, s->w, (const bf16 *)x, w, (bf16 *)y, shift, sums != NULL, t);
+    launch(dev, stem_forward, dim3(blocks, s->groups), SUMMING, bytes, s->n / s->groups, s->h, s->w,
+           (const bf16 *)x, w, (bf16 *)y, shift, sums != NULL, t);
     return launched("conv_forward of the stem");
 }
 
@@ -308,10 +311,10 @@ extern "C" int cuda_stem_back_filter(device *dev, const conv_plan *p, const act 
     int rc = cuda_scratch(dev, (size_t)blocks * K * CO * sizeof(float), (void **)&partial);
     if (rc == 0) rc = raise_limit(stem_back_filter, bytes);
     if (rc < 0) return rc;
-    stem_back_filter<<<blocks, SUMMING, bytes, stream_of(dev)>>>(s->n, s->h, s->w, (const bf16 *)x,
-                                                                 (const bf16 *)dy, partial);
+    launch(dev, stem_back_filter, blocks, SUMMING, bytes, s->n, s->h, s->w, (const bf16 *)x,
+           (const bf16 *)dy, partial);
     rc = launched("conv_back_filter of the stem");
     if (rc < 0) return rc;
-    stem_fold<<<30 * 2, 256, 0, stream_of(dev)>>>(blocks, partial, add, dw);
+    launch(dev, stem_fold, 30 * 2, 256, 0, blocks, partial, add, dw);
     return launched("conv_back_filter of the stem");
 }
