@@ -99,7 +99,8 @@ bool winograd_fits(const cpu_plan *p) {
     if (s->ci > MOST_CHANNELS || s->co > MOST_CHANNELS) return false;
     /* the same goes for maps of whose tiles too much lies outside */
     tiling t = tiling_of(p);
-    int places = s->stride == 1 ? form_stride1.places : form_stride2.places;
+    const winograd_forms *f = winograd_forms_best();
+    int places = s->stride == 1 ? f->stride1.places : f->stride2.places;
     return (double)t.down * t.across * places <= .8 * 9 * p->base.oh * p->base.ow;
 }
 
@@ -193,13 +194,14 @@ static int block_tiles(int places, int channels, int mr) {
 /* Sizes alone. */
 static stage stage_of(const cpu_plan *p, bool forward) {
     const conv_shape *c = &p->base.s;
+    const winograd_forms *f = winograd_forms_best();
     stage s = {.g = p->g, .tiles = tiling_of(p)};
     if (forward) {
-        s.form = c->stride == 1 ? &form_stride1 : &form_stride2;
+        s.form = c->stride == 1 ? &f->stride1 : &f->stride2;
         s.in = (map){.h = c->h, .w = c->w, .c = c->ci};
         s.h = p->base.oh, s.w = p->base.ow, s.c_out = c->co;
     } else {
-        s.form = c->stride == 1 ? &form_stride1 : &form_stride2_data;
+        s.form = c->stride == 1 ? &f->stride1 : &f->stride2_data;
         s.in = (map){.h = p->base.oh, .w = p->base.ow, .c = c->co};
         s.h = c->h, s.w = c->w, s.c_out = c->ci;
     }
@@ -383,8 +385,9 @@ static size_t gradient_floats(const gradient *g, int threads) {
 /* Sizes alone. */
 static gradient gradient_of(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
+    const winograd_forms *f = winograd_forms_best();
     int mr = p->g->mr, nr = p->g->nr;
-    gradient g = {.form = s->stride == 1 ? &gradient_stride1 : &gradient_stride2,
+    gradient g = {.form = s->stride == 1 ? &f->gradient1 : &f->gradient2,
                   .g = p->g,
                   .tiles = tiling_of(p),
                   .x = {NULL, s->h, s->w, s->ci},

@@ -237,48 +237,29 @@ INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, 
     }
 }
 
-/* ---- the forms --------------------------------------------------------------------------------
+/* ---- once per instruction set ------------------------------------------------------------------
  */
 
-#define RUN(name, side, n, step, f)                                                                \
-    static void name(const tile_run *r, int c, column *strip, float *to, size_t next,              \
-                     size_t place) {                                                               \
-        any_run(r, c, strip, to, next, place, side, n, step, f);                                   \
-    }
-RUN(input_run, 6, 6, 4, input_line)
-RUN(gradient_run, 4, 6, 4, gradient_line)
-RUN(strided_input_run, 9, 9, 8, strided_input_line)
-RUN(strided_gradient_run, 4, 9, 4, strided_gradient_line)
-RUN(strided_data_run, 5, 9, 4, strided_data_line)
+/* Four floats at a time everywhere; what newer x86-64 adds is fused multiply-add, instructions that
+ * keep their operands, and (AVX-512) enough registers. */
+#ifdef __x86_64__
+#define TARGET   __attribute__((target("avx512f,avx512vl")))
+#define NAMED(x) x##_avx512
+#include "device/cpu_winograd_list.h"
+#define TARGET   __attribute__((target("avx2,fma")))
+#define NAMED(x) x##_avx2
+#include "device/cpu_winograd_list.h"
+#endif
+#define TARGET
+#define NAMED(x) x##_plain
+#include "device/cpu_winograd_list.h"
 
-#define OUTPUT(name, n, side, f)                                                                   \
-    static void name(const float *from, size_t place, const tile_out *t, float *to,                \
-                     tile_sums *sums) {                                                            \
-        choose_output(from, place, t, to, sums, n, side, f);                                       \
-    }
-OUTPUT(output, 6, 4, output_line)
-OUTPUT(strided_output, 9, 4, strided_output_line)
-OUTPUT(strided_data_output, 9, 8, strided_data_output_line)
-
-static void filters(quad (*g)[9], float *to, size_t input, size_t next) {
-    any_filters(g, to, input, next, filter_line);
+const winograd_forms *winograd_forms_best(void) {
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
+        return &forms_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &forms_avx2;
+#endif
+    return &forms_plain;
 }
-static void strided_filters(quad (*g)[9], float *to, size_t input, size_t next) {
-    any_filters(g, to, input, next, strided_filter_line);
-}
-
-static void back(const float *c, size_t place, int ci, bool add, float *dw) {
-    any_back(c, place, ci, add, dw, filter_back_line);
-}
-static void strided_back(const float *c, size_t place, int ci, bool add, float *dw) {
-    any_back(c, place, ci, add, dw, strided_filter_back_line);
-}
-
-const winograd_form form_stride1 = {36, {4, 6, 1, input_run}, 4, output, filters};
-const winograd_form form_stride2 = {
-    81, {8, 9, 1, strided_input_run}, 4, strided_output, strided_filters};
-const winograd_form form_stride2_data = {
-    81, {4, 5, 0, strided_data_run}, 8, strided_data_output, strided_filters};
-const gradient_form gradient_stride1 = {36, {4, 6, 1, input_run}, {4, 4, 0, gradient_run}, back};
-const gradient_form gradient_stride2 = {
-    81, {8, 9, 1, strided_input_run}, {4, 4, 0, strided_gradient_run}, strided_back};

@@ -81,8 +81,13 @@ typedef struct gradient_form {
     void (*back)(const float *c, size_t place, int ci, bool add, float *dw);
 } gradient_form;
 
-extern const winograd_form form_stride1, form_stride2, form_stride2_data;
-extern const gradient_form gradient_stride1, gradient_stride2;
+typedef struct winograd_forms {
+    winograd_form stride1, stride2, stride2_data; /* stride1: also of the data gradient */
+    gradient_form gradient1, gradient2;
+} winograd_forms;
+
+/* The fastest that this machine can run. */
+const winograd_forms *winograd_forms_best(void);
 
 /* Which of the filters stands at a place. */
 static inline int form_filter(int places, int k) {

@@ -1,0 +1,59 @@
+/* cpu_winograd_list.h: the forms, made of the inlined parts of cpu_winograd_forms.c, which includes
+ * this once per instruction set with TARGET (an attribute) and NAMED (names with its own ending).
+ * No include guard, for that reason. */
+#define RUN(name, side, n, step, f)                                                                \
+    TARGET static void NAMED(name)(const tile_run *r, int c, column *strip, float *to,             \
+                                   size_t next, size_t place) {                                    \
+        any_run(r, c, strip, to, next, place, side, n, step, f);                                   \
+    }
+RUN(input_run, 6, 6, 4, input_line)
+RUN(gradient_run, 4, 6, 4, gradient_line)
+RUN(strided_input_run, 9, 9, 8, strided_input_line)
+RUN(strided_gradient_run, 4, 9, 4, strided_gradient_line)
+RUN(strided_data_run, 5, 9, 4, strided_data_line)
+
+#define OUTPUT(name, n, side, f)                                                                   \
+    TARGET static void NAMED(name)(const float *from, size_t place, const tile_out *t, float *to,  \
+                                   tile_sums *sums) {                                              \
+        choose_output(from, place, t, to, sums, n, side, f);                                       \
+    }
+OUTPUT(output, 6, 4, output_line)
+OUTPUT(strided_output, 9, 4, strided_output_line)
+OUTPUT(strided_data_output, 9, 8, strided_data_output_line)
+
+#define FILTERS(name, f)                                                                           \
+    TARGET static void NAMED(name)(quad(*g)[9], float *to, size_t input, size_t next) {            \
+        any_filters(g, to, input, next, f);                                                        \
+    }
+FILTERS(filters, filter_line)
+FILTERS(strided_filters, strided_filter_line)
+
+#define BACK(name, f)                                                                              \
+    TARGET static void NAMED(name)(const float *c, size_t place, int ci, bool add, float *dw) {    \
+        any_back(c, place, ci, add, dw, f);                                                        \
+    }
+BACK(back, filter_back_line)
+BACK(strided_back, strided_filter_back_line)
+
+static const winograd_forms NAMED(forms) = {
+    .stride1 = {36, {4, 6, 1, NAMED(input_run)}, 4, NAMED(output), NAMED(filters)},
+    .stride2 =
+        {81, {8, 9, 1, NAMED(strided_input_run)}, 4, NAMED(strided_output), NAMED(strided_filters)},
+    .stride2_data = {81,
+                     {4, 5, 0, NAMED(strided_data_run)},
+                     8,
+                     NAMED(strided_data_output),
+                     NAMED(strided_filters)},
+    .gradient1 = {36, {4, 6, 1, NAMED(input_run)}, {4, 4, 0, NAMED(gradient_run)}, NAMED(back)},
+    .gradient2 = {81,
+                  {8, 9, 1, NAMED(strided_input_run)},
+                  {4, 4, 0, NAMED(strided_gradient_run)},
+                  NAMED(strided_back)},
+};
+
+#undef RUN
+#undef OUTPUT
+#undef FILTERS
+#undef BACK
+#undef TARGET
+#undef NAMED
