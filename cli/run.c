@@ -29,18 +29,26 @@ bool run_begun(const char *run) {
 }
 
 /* Between two renames only one of the others has its name. */
+static const char *const checkpoints[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
+                                          "checkpoint.previous.safetensors"};
+enum { N_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
+
 bool run_saved(const char *run) {
-    return run_has(run, "checkpoint.safetensors") || run_has(run, "checkpoint.new.safetensors") ||
-           run_has(run, "checkpoint.previous.safetensors");
+    bool saved = false;
+    for (int i = 0; i < N_CHECKPOINTS; i++) saved = saved || run_has(run, checkpoints[i]);
+    return saved && run_has(run, "options.yaml");
+}
+
+static void take_away(const char *run, const char *name) {
+    char *path = path_in(run, name);
+    remove(path);
+    free(path);
 }
 
 void run_clear(const char *run) {
-    static const char *const names[] = {"options.yaml", "log.jsonl"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = path_in(run, names[i]);
-        remove(path);
-        free(path);
-    }
+    take_away(run, "options.yaml"); /* the first: without it nothing can be resumed */
+    take_away(run, "log.jsonl");
+    for (int i = 0; i < N_CHECKPOINTS; i++) take_away(run, checkpoints[i]);
 }
 
 int run_refuse_begun(const char *run) {
@@ -49,6 +57,10 @@ int run_refuse_begun(const char *run) {
         return failed("%s: is a file; give a folder, made where it is missing", run);
     if (run_done(run))
         return failed("%s: holds a finished run; give another --out, or remove the folder", run);
+    if (run_begun(run) && !run_has(run, "options.yaml"))
+        return failed("%s: holds a checkpoint without its options.yaml; give another --out, or "
+                      "remove the folder",
+                      run);
     if (run_begun(run))
         return failed(
             "%s: holds a run that was begun; go on with conr train --resume, give another "

@@ -9,8 +9,7 @@ bool run_has(const char *run, const char *name); /* a file of this name */
 bool run_begun(const char *run);                 /* there are files of a run */
 bool run_saved(const char *run);                 /* there is a checkpoint to go on from */
 bool run_done(const char *run);
-/* Takes away what a run leaves that was stopped before its first checkpoint, so that another can
- * begin there. */
+/* Takes away what a run leaves that cannot be resumed, so that another can begin there. */
 void run_clear(const char *run);
 
 /* Refuses to train into a folder that holds a run, or into what is no folder; 0, or EXIT_FAILED

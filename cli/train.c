@@ -99,7 +99,8 @@ static int check_flags(const arguments *a) {
     if (!out) return usage_error("--out: is missing; give the run's folder");
     if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
     if (!resume) return run_refuse_begun(out);
-    if (!run_begun(out)) return failed("%s: no run to go on with; is the path spelled right?", out);
+    if (!run_has(out, "options.yaml"))
+        return failed("%s: no run to go on with; is the path spelled right?", out);
     return check_resume(a);
 }
 
