@@ -148,6 +148,7 @@ static int check_grid(const sweep *w) {
     for (int i = 0; i < w->n_combinations && rc == EXIT_OK; i++) {
         conr_settings *s = NULL;
         rc = run_settings(w, i, w->seed, &s);
+        if (rc == EXIT_OK && conr_settings_check(s) < 0) rc = library_error();
         conr_settings_free(s);
     }
     return rc;

@@ -113,6 +113,7 @@ static int run(const arguments *a) {
     if (o.resume && run_done(o.out)) return run_print_finished(o.out, flag_on(a, "json"));
     if (conr_settings_new(&s) < 0) return library_error();
     rc = read_settings(a, o.out, s);
+    if (rc == EXIT_OK && conr_settings_check(s) < 0) rc = library_error();
     if (rc == EXIT_OK && flag_on(a, "check")) {
         if (flag_on(a, "json")) {
             rc = print_json(recipe_json(s));

@@ -390,6 +390,9 @@ CONR_API int conr_settings_set(conr_settings *s, const char *key, const char *va
 /* The value as text that conr_settings_set would take; out: size bytes. */
 CONR_API int conr_settings_get(const conr_settings *s, const char *key, char *out, int size);
 
+/* Settings that contradict each other fail here, as they would in conr_train. */
+CONR_API int conr_settings_check(const conr_settings *s);
+
 /* Setting i = 0, 1, ... of the list.  Returns 0 beyond the last. */
 typedef struct conr_setting_info {
     const char *key, *initial;

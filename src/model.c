@@ -359,7 +359,8 @@ int conr_write_clusters(const char *path, conr_images *images, const int32_t *la
     fprintf(f.stream, "path,cluster,distance,boundary%s\n", labeled ? ",label" : "");
     for (int64_t i = 0; i < n; i++) {
         write_name(f.stream, conr_images_path(images, i));
-        fprintf(f.stream, ",%d,%.6g,%.6g", labels[i], (double)distances[i], (double)boundary[i]);
+        double distance = distances[i] > 0 ? distances[i] : 0; /* rounding may say less */
+        fprintf(f.stream, ",%d,%.6g,%.6g", labels[i], distance, (double)boundary[i]);
         if (labeled) fprintf(f.stream, ",%d", source_label(s, i));
         fputc('\n', f.stream);
     }

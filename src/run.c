@@ -42,10 +42,11 @@ typedef struct run {
     double interval;   /* clock of the last line of the log */
     double stepping;   /* seconds spent in steps by this call */
     int64_t stepped;   /* steps by this call */
+    int64_t timed;     /* of them within `stepping` */
     double last_loss;  /* mean of the last line */
     double epoch_loss; /* mean over the last closed epoch */
     evaluation last;
-    char path[4096];
+    char path[4096], choices[4096];
 } run;
 
 static const char *in_folder(run *r, const char *name) {
@@ -89,7 +90,7 @@ static int report(run *r, const step_values *at) {
     device *dev = r->c->dev;
     trainer *t = r->t;
     int64_t total = t->steps * t->o.epochs;
-    double each = r->stepped ? r->stepping / (double)r->stepped : 0;
+    double each = r->timed ? r->stepping / (double)r->timed : 0;
     conr_progress p = {.stage = t->stage2 ? "stage 2" : "stage 1",
                        .done = t->step,
                        .total = total,
@@ -160,8 +161,10 @@ static int evaluate(run *r, int epoch) {
                  e->scores.nmi, e->scores.acc, e->scores.ari, e->knn);
     } else {
         if (isfinite(e->silhouette)) json_object_set_new(o, "silhouette", json_real(e->silhouette));
-        snprintf(line, sizeof line, "epoch %d | silhouette %.4f | clusters of %lld to %lld", epoch,
-                 e->silhouette, (long long)e->smallest, (long long)e->largest);
+        int used = snprintf(line, sizeof line, "epoch %d | clusters of %lld to %lld images", epoch,
+                            (long long)e->smallest, (long long)e->largest);
+        if (isfinite(e->silhouette))
+            snprintf(line + used, sizeof line - (size_t)used, " | silhouette %.4f", e->silhouette);
     }
     if (isfinite(e->stability)) json_object_set_new(o, "stability", json_real(e->stability));
     TRY(log_line(r, o));
@@ -215,6 +218,7 @@ static int log_steps(run *r, const step_values *at) {
     TRY(trainer_loss(t, &sum));
     now = clock_now();
     r->stepping += now - r->interval;
+    r->timed = r->stepped;
     r->state.loss_sum += sum;
     r->state.epoch_sum += sum;
     if (!isfinite(r->state.loss_sum))
@@ -297,11 +301,19 @@ static uint64_t hash_text(uint64_t h, const char *text) { /* FNV-1a */
     return (h ^ 10) * 1099511628211u;
 }
 
+static int decoded(int64_t done, int64_t total, void *user) {
+    device *dev = user;
+    conr_progress p = {.stage = "decoding images", .done = done, .total = total};
+    return dev->on_progress && dev->on_progress(&p, dev->progress_user);
+}
+
 static int open_images(run *r) {
     int rc = 0;
     source *s = &r->images->source;
     const train_options *o = &r->o;
-    store_options so = {.side = store_side_for(o->size), .threads = r->c->dev->threads};
+    store_options so = {.side = store_side_for(o->size),
+                        .threads = r->c->dev->threads,
+                        .tell = {decoded, r->c->dev}};
     if (o->short_side > so.side) so.side = o->short_side;
     char name[4096];
     bool labeled = false;
@@ -467,6 +479,8 @@ static int scaled(int value, int of, int to) {
     return (int)floor((double)value * to / (of > 0 ? of : 1) + 0.5);
 }
 
+static int at_least(int value, int least) { return value > least ? value : least; }
+
 /* Times some steps of a throw-away trainer and chooses the epochs.  The stages keep their shares.
  */
 static int fit_budget(run *r) {
@@ -496,6 +510,8 @@ static int fit_budget(run *r) {
     o->stage1_epochs = scaled(o->stage1_epochs, whole, epochs);
     o->warmup_epochs = o->warmup_epochs * epochs / whole;
     o->relax_epochs = scaled(o->relax_epochs, whole, epochs);
+    if (o->eval_every) o->eval_every = at_least(scaled(o->eval_every, whole, epochs), 1);
+    o->checkpoint_every = at_least(scaled(o->checkpoint_every, whole, epochs), 1);
     o->epochs = epochs;
 done:
     trainer_close(t);
@@ -518,7 +534,7 @@ static void fill_result(const run *r, conr_train_result *out) {
                                .scores = r->last.scores,
                                .knn = r->last.knn,
                                .silhouette = r->last.silhouette};
-    if (r->stepping > 0) out->images_per_s = (double)(r->stepped * t->n) / r->stepping;
+    if (r->stepping > 0) out->images_per_s = (double)(r->timed * t->n) / r->stepping;
 }
 
 static int open_run(run *r, const conr_settings *s) {
@@ -531,8 +547,16 @@ static int open_run(run *r, const conr_settings *s) {
     if (r->o.accumulate > 1 && r->o.bn_group == 0) r->o.bn_group = r->o.batch / r->o.accumulate;
     TRY(settings_check(&r->o));
     TRY(open_images(r));
+    snprintf(r->choices, sizeof r->choices, "%s/engines.txt", r->to->out);
+    r->c->dev->choices = r->choices;
     if (r->to->budget > 0 && !r->to->resume) TRY(fit_budget(r));
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
+    if (r->to->budget > 0 && !r->to->resume) {
+        char line[128];
+        snprintf(line, sizeof line, "epochs chosen for the time: %d, of them %d in stage 1",
+                 r->o.epochs, r->o.stage1_epochs);
+        tell(r, line);
+    }
     if (r->to->resume)
         TRY(resume(r));
     else if (r->to->from)
@@ -561,6 +585,7 @@ int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train
     if (result) fill_result(&r, result);
 done:
     trainer_close(r.t);
+    c->dev->choices = NULL;
     store_close(&r.store);
     free(r.truth);
     free(r.previous);

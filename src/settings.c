@@ -139,3 +139,5 @@ int settings_check(const train_options *o) {
         return fail(CONR_EINVAL, "ratio_low: above ratio_high; change one");
     return 0;
 }
+
+int conr_settings_check(const conr_settings *s) { return settings_check(&s->o); }

@@ -459,9 +459,9 @@ static int search(device *dev, const conv_plan *p, engine *e, const tensors *t) 
 
 /* ---- choices in a file ----------------------------------------------------------------------- */
 
-static const char *engines_file(void) {
+static const char *engines_file(const device *dev) {
     const char *path = getenv("CONR_CUDA_ENGINES");
-    return path && *path ? path : NULL;
+    return path && *path ? path : dev->choices;
 }
 
 static void key_text(device *dev, const engine *e, char *out, size_t size) {
@@ -504,7 +504,7 @@ static bool read_choice(const char *path, const char *key, config *c) {
 
 static int write_choice(const char *path, const char *key, const engine *e) {
     FILE *f = fopen(path, "a");
-    if (!f) return fail(CONR_EFILE, "%s: cannot be written; check CONR_CUDA_ENGINES", path);
+    if (!f) return fail(CONR_EFILE, "%s: cannot be written; check its folder", path);
     fprintf(f, "%s | %lld %d", key, (long long)(e->plan ? e->c.index : -1), (int)e->c.landing);
     for (int i = 0; i < e->c.n_knobs; i++)
         fprintf(f, " %lld=%lld", (long long)e->c.type[i], (long long)e->c.value[i]);
@@ -534,7 +534,7 @@ static int engine_for(device *dev, cuda_plan *p, direction d, bool add, const te
     e->add = add;
     char text[256];
     config c;
-    const char *path = engines_file();
+    const char *path = engines_file(dev);
     void *before = NULL; /* what is added to: timing must not add again and again */
     size_t bytes = (size_t)key.n * key.h * key.w * key.ci * dev->act_size;
     key_text(dev, e, text, sizeof text);

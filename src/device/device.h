@@ -278,7 +278,9 @@ struct device {
     int threads;
     size_t memory; /* bytes that may be taken in all; 0: unknown */
     device_ops op;
-    void *own;                     /* the backend's */
+    void *own;           /* the backend's */
+    const char *choices; /* a file in which choices made by time are kept, so that the same bits
+                            come again; NULL: they are made anew.  Whoever sets it owns it. */
     conr_on_progress *on_progress; /* of whoever called the library, or NULL */
     void *progress_user;
 };
