@@ -14,9 +14,10 @@ static const flag flags[] = {
     {"size", "N", "32", "train: pixels a side"},
     {"channels", "N", "3", "train: 1 or 3"},
     {"batch", "N", "32", "train: images a step"},
-    {"byol", NULL, NULL, "train: a whole BYOL step on two views"},
-    {"hidden", "N", "4096", "train --byol: width of the heads"},
-    {"features", "N", "256", "train --byol: numbers that describe an image"},
+    {"byol", NULL, NULL, "train: a whole step of stage 1, views included"},
+    {"conr", NULL, NULL, "train: a whole step of stage 2: with neighborhoods and filter"},
+    {"hidden", "N", "4096", "train --byol, --conr: width of the heads"},
+    {"features", "N", "256", "train --byol, --conr: numbers that describe an image"},
     {"recompute", NULL, NULL, "train: less memory for a little time"},
     {0},
 };
@@ -75,6 +76,7 @@ static int bench_train(conr *c, const arguments *a) {
     o.encoder = flag_text(a, "encoder");
     o.stem = flag_text(a, "stem");
     o.byol = flag_on(a, "byol");
+    o.conr = flag_on(a, "conr");
     o.recompute = flag_on(a, "recompute");
     if ((rc = flag_int(a, "width", 1, 1024, &o.width)) ||
         (rc = flag_int(a, "size", 16, 4096, &o.size)) ||
@@ -90,18 +92,22 @@ static int bench_train(conr *c, const arguments *a) {
         json_t *parts = json_object();
         for (int i = 0; i < r.n_parts; i++)
             json_object_set_new(parts, r.part[i].name, json_real(r.part[i].share));
-        return print_json(json_pack("{ss ss ss si sb sf sf sf sf sf so}", "version", conr_version(),
-                                    "device", conr_device(c), "encoder", o.encoder, "batch",
-                                    o.batch, "byol", o.byol, "seconds", r.seconds,
-                                    "images_per_second", r.images / r.seconds, "flops", r.flops,
-                                    "peak_flops", flops, "bytes", r.bytes, "parts", parts));
+        return print_json(json_pack(
+            "{ss ss ss si sb sb sf sf sf sf sf so}", "version", conr_version(), "device",
+            conr_device(c), "encoder", o.encoder, "batch", o.batch, "byol", o.byol, "conr", o.conr,
+            "seconds", r.seconds, "images_per_second", r.images / r.seconds, "flops", r.flops,
+            "peak_flops", flops, "bytes", r.bytes, "parts", parts));
     }
     printf("%s; %s, %dx%dx%d, batch %d, %s\n", conr_device(c), o.encoder, o.size, o.size,
-           o.channels, o.batch, o.byol ? "one BYOL step of two views" : "forward + backward");
-    printf("step %.2f ms (best of %d) | %.1f images/s | %.1f GFLOP/s, %.0f %% of the FMA peak | "
+           o.channels, o.batch,
+           o.conr   ? "one CoNR step of two views"
+           : o.byol ? "one BYOL step of two views"
+                    : "forward + backward");
+    printf("step %.2f ms (best of %d) | %.1f steps/s | %.1f images/s | %.1f GFLOP/s, %.0f %% of "
+           "the FMA peak | "
            "%.0f MiB\n",
-           1e3 * r.seconds, r.steps, r.images / r.seconds, r.flops / r.seconds * 1e-9,
-           100 * r.flops / r.seconds / flops, r.bytes / (1 << 20));
+           1e3 * r.seconds, r.steps, 1 / r.seconds, r.images / r.seconds,
+           r.flops / r.seconds * 1e-9, 100 * r.flops / r.seconds / flops, r.bytes / (1 << 20));
     for (int i = 0; i < r.n_parts; i++)
         printf("  %-30s %5.1f %%\n", r.part[i].name, 100 * r.part[i].share);
     return finish_output();
@@ -132,7 +138,7 @@ const verb verb_bench = {
         "  ops    every operation of the device on the shapes that the tests check: time, rate,\n"
         "         share of this machine's measured peak, and the error against the reference\n"
         "  train  a training step and where its time goes: forward + backward of an encoder, or\n"
-        "         with --byol a whole step on two views\n"
+        "         with --byol or --conr a whole step of stage 1 or 2\n"
         "  neighbors, kmeans   batches and a set of 60,000 rows of 256 numbers; some minutes\n"
         "\nExample: conr bench train --device cpu --threads 2 --batch 32\n"
         "         conr bench train --byol --encoder small --width 16 --size 28 --channels 1 \\\n"

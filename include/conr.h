@@ -121,15 +121,16 @@ CONR_API int conr_bench_ops(conr *c, double seconds_per_case, conr_on_bench *on_
  * written; NULL: not wanted, and the copy's memory not taken), with the context's threads. */
 CONR_API int conr_bench_peaks(conr *c, double *flops, double *bytes);
 
-/* A training step on made-up images: forward + backward of an encoder, or (byol) all of BYOL's
- * step on two views of `batch` images: online and target passes, loss, backward, update. */
+/* A training step on made-up images: forward + backward of an encoder, or all of a step of BYOL or
+ * CoNR on `batch` images: views, online and target passes, (CoNR: neighborhoods and filter), loss,
+ * backward, update. */
 typedef struct conr_bench_train_options {
     const char *encoder;       /* "resnet18", "resnet34", "small" */
     const char *stem;          /* "cifar", "imagenet"; the small encoder has its own */
     int width, size, channels; /* channels of the first stage; pixels a side; 1 or 3 */
     int batch;
-    int byol;
-    int hidden, features; /* of the heads, with byol */
+    int byol, conr;       /* a whole step of stage 1, or of stage 2 */
+    int hidden, features; /* of the heads, with either */
     int recompute;        /* less memory for a little time */
     double seconds;       /* to repeat for */
 } conr_bench_train_options;

@@ -1,13 +1,12 @@
-/* bench_train.c: a training step, timed: a network's forward + backward, or all of BYOL's step on
- * given images (online and target passes, loss, backward, update). */
-#include "conr_context.h"
+/* bench_train.c: a training step, timed: a network's forward + backward, or a whole step of BYOL or
+ * CoNR as the trainer does it, its views included. */
+#include "train.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "device/profile.h"
-#include "encoder/pass.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,22 +22,28 @@ conr_bench_train_options conr_bench_train_defaults(void) {
                                       .seconds = 3};
 }
 
-/* Everything of one timed training. */
-typedef struct bench {
+/* What is timed: `count` steps queued, or one by one where parts are looked at. */
+typedef struct timed {
+    device *dev;
+    double seconds; /* to repeat for */
+    int (*steps)(void *arg, int count, bool recorded);
+    void *arg;
+} timed;
+
+/* ---- forward + backward ---------------------------------------------------------------------- */
+
+typedef struct plain {
     device *dev;
     ranks ranks;
     network net;
     conr_bench_train_options o;
-    int n, end, d; /* images in a pass; layers; features */
-    pass *online, *target;
-    float *w, *dw, *v, *running;      /* online */
-    float *average, *average_running; /* target */
-    float *q, *k, *norm, *dq, *flat;  /* [n,d]; norm: [n] */
+    int d;
+    pass *pass;
+    float *w, *dw, *running, *y; /* y: [batch,d] */
     act *images;
-    step_values *at;
     recording *recorded;
     size_t bytes; /* of device memory */
-} bench;
+} plain;
 
 static int choose(const char *what, const char *word, const char *const *words, int *out) {
     for (*out = 0; words[*out]; ++*out)
@@ -60,21 +65,18 @@ static int spec_of(const conr_bench_train_options *o, network_spec *s) {
                         .w = o->size,
                         .c = o->channels};
     if (encoder == ENCODER_SMALL) s->stem = STEM_SMALL;
-    if (!o->byol) return 0;
-    s->projector = mlp_byol_projector(o->hidden, o->features);
-    s->predictor = mlp_byol_predictor(o->hidden, o->features);
 done:
     return rc;
 }
 
-static int floats(bench *b, size_t count, float **out) {
+static int floats(plain *b, size_t count, float **out) {
     b->bytes += count * sizeof **out;
     return b->dev->op.alloc(b->dev, count * sizeof **out, (void **)out);
 }
 
-static int open_images(bench *b) {
+static int open_images(plain *b) {
     int rc = 0;
-    size_t count = (size_t)b->n * b->o.size * b->o.size * b->o.channels;
+    size_t count = (size_t)b->o.batch * b->o.size * b->o.size * b->o.channels;
     float *host = memory_new("images", count, sizeof *host), *on = NULL;
     if (!host) return CONR_ENOMEM;
     rng r = rng_at(1, 0, 0, RNG_TEST);
@@ -90,28 +92,18 @@ done:
     return rc;
 }
 
-static int open_weights(bench *b) {
+static int open_weights(plain *b) {
     int rc = 0;
     device *dev = b->dev;
     size_t n = b->net.n_weights, m = b->net.n_running;
     float *w = memory_new("weights", n, sizeof *w), *running = memory_new("weights", m, sizeof *w);
-    if (!w || !running) {
-        rc = CONR_ENOMEM;
-        goto done;
-    }
+    TRY(w && running ? 0 : CONR_ENOMEM);
     network_init(&b->net, 1, w, running);
     TRY(floats(b, n, &b->w));
     TRY(floats(b, n, &b->dw));
     TRY(floats(b, m, &b->running));
     TRY(dev->op.put(dev, b->w, w, n * sizeof *w));
     TRY(dev->op.put(dev, b->running, running, m * sizeof *w));
-    if (b->o.byol) {
-        TRY(floats(b, n, &b->v));
-        TRY(floats(b, b->net.n_target, &b->average));
-        TRY(floats(b, m, &b->average_running));
-        TRY(dev->op.put(dev, b->average, w, b->net.n_target * sizeof *w));
-        TRY(dev->op.put(dev, b->average_running, running, m * sizeof *w));
-    }
     TRY(dev->op.sync(dev));
 done:
     free(w);
@@ -119,135 +111,167 @@ done:
     return rc;
 }
 
-static int open_passes(bench *b) {
-    int rc = 0, views = b->o.byol ? 2 : 1;
-    size_t bytes = 0;
-    pass_options o = {.n = b->n,
-                      .groups = views,
-                      .passes = views,
-                      .end = b->end,
-                      .backward = true,
-                      .recompute = b->o.recompute};
-    TRY(pass_bytes(b->dev, &b->net, &o, &bytes));
-    b->bytes += bytes;
-    TRY(pass_new(b->dev, &b->ranks, &b->net, &o, &b->online));
-    if (!b->o.byol) goto done;
-    o.backward = false;
-    o.end = b->net.projector_end;
-    TRY(pass_bytes(b->dev, &b->net, &o, &bytes));
-    b->bytes += bytes;
-    TRY(pass_new(b->dev, &b->ranks, &b->net, &o, &b->target));
-done:
-    return rc;
-}
-
-static int open_bench(conr *c, const conr_bench_train_options *o, bench *b) {
+static int open_plain(conr *c, const conr_bench_train_options *o, plain *b) {
     int rc = 0;
     network_spec spec;
-    *b = (bench){.dev = c->dev, .o = *o};
-    if (o->batch < 1) return fail(CONR_EINVAL, "batch %d: use at least 1", o->batch);
+    size_t bytes = 0;
     TRY(spec_of(o, &spec));
+    *b = (plain){.dev = c->dev, .o = *o};
     TRY(network_new(&spec, &b->net));
     TRY(ranks_open(&b->ranks));
-    b->n = o->byol ? 2 * o->batch : o->batch;
-    b->end = b->net.n_layers;
-    b->d = b->net.layer[b->end - 1].co;
+    b->d = b->net.layer[b->net.n_layers - 1].co;
+    pass_options p = {.n = o->batch,
+                      .groups = 1,
+                      .passes = 1,
+                      .end = b->net.n_layers,
+                      .backward = true,
+                      .recompute = o->recompute};
     TRY(open_weights(b)); /* first: the host's copy is gone before the activations come */
-    TRY(open_passes(b));  /* a batch that does not fit fails here, before its images are drawn */
+    TRY(pass_bytes(b->dev, &b->net, &p, &bytes));
+    b->bytes += bytes;
+    TRY(pass_new(b->dev, &b->ranks, &b->net, &p, &b->pass)); /* too large a batch fails here */
     TRY(open_images(b));
-    TRY(floats(b, (size_t)b->n * b->d, &b->q));
-    TRY(floats(b, (size_t)b->n * b->d, &b->k));
-    TRY(floats(b, (size_t)b->n * b->d, &b->dq));
-    TRY(floats(b, (size_t)b->n * b->d, &b->flat));
-    TRY(floats(b, (size_t)b->n, &b->norm));
-    step_values at = {.lr = {0.01f, 0.1f}, .momentum = 0.9f, .decay = 5e-4f, .average = 0.996f};
-    TRY(b->dev->op.alloc(b->dev, sizeof at, (void **)&b->at));
-    TRY(b->dev->op.put(b->dev, b->at, &at, sizeof at));
-    TRY(b->dev->op.sync(b->dev));
+    TRY(floats(b, (size_t)o->batch * b->d, &b->y));
 done:
     return rc;
 }
 
-static void close_bench(bench *b) {
+static void close_plain(plain *b) {
+    if (!b->dev) return;
+    void *all[] = {b->w, b->dw, b->running, b->y, b->images};
     b->dev->op.recording_free(b->dev, b->recorded);
-    void *all[] = {b->w,    b->dw, b->v,    b->running, b->average, b->average_running, b->q, b->k,
-                   b->norm, b->dq, b->flat, b->images,  b->at};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) b->dev->op.free(b->dev, all[i]);
-    pass_free(b->online);
-    pass_free(b->target);
+    pass_free(b->pass);
     network_free(&b->net);
     ranks_close(&b->ranks);
 }
 
-/* Forward and backward alone, as PyTorch's bench does it: the gradient of the sum of features. */
+/* As PyTorch's bench does it: the gradient of half the sum of squared features. */
 static int plain_step(void *arg) {
     int rc = 0;
-    bench *b = arg;
-    parameters online = {b->w, b->running};
-    TRY(pass_forward(b->online, &online, b->images, PASS_TRAIN));
-    TRY(pass_output(b->online, b->end, b->q));
-    TRY(pass_backward(b->online, &online, b->images, b->q, false, b->dw));
+    plain *b = arg;
+    parameters at = {b->w, b->running};
+    TRY(pass_forward(b->pass, &at, b->images, PASS_TRAIN));
+    TRY(pass_output(b->pass, b->net.n_layers, b->y));
+    TRY(pass_backward(b->pass, &at, b->images, b->y, false, b->dw));
 done:
     return rc;
 }
 
-/* loss = -[mean <q_a,k_b> + mean <q_b,k_a>], so the gradient of unit q is -k of the other view over
- * the batch; minus and batch go into the update's scale. */
-static int byol_step(void *arg) {
+static int plain_steps(void *arg, int count, bool recorded) {
     int rc = 0;
-    bench *b = arg;
-    device *dev = b->dev;
-    parameters online = {b->w, b->running}, target = {b->average, b->average_running};
-    size_t half = (size_t)b->n / 2 * b->d, tail = b->net.n_weights - b->net.n_target;
-    float scale = -1.0f / (float)b->o.batch;
-    TRY(pass_forward(b->online, &online, b->images, PASS_TRAIN));
-    TRY(pass_output(b->online, b->end, b->flat));
-    TRY(dev->op.rows_normalize(dev, b->flat, b->n, b->d, b->q, b->norm));
-    TRY(pass_forward(b->target, &target, b->images, PASS_TRAIN));
-    TRY(pass_output(b->target, b->net.projector_end, b->flat));
-    TRY(dev->op.copy(dev, b->k, b->flat + half, half * sizeof *b->k));
-    TRY(dev->op.copy(dev, b->k + half, b->flat, half * sizeof *b->k));
-    TRY(dev->op.rows_normalize(dev, b->k, b->n, b->d, b->flat, b->dq)); /* dq: norms, not used */
-    TRY(dev->op.rows_normalize_back(dev, b->q, b->norm, b->flat, b->n, b->d, b->dq));
-    TRY(pass_backward(b->online, &online, b->images, b->dq, false, b->dw));
-    TRY(dev->op.sgd(dev, b->at, 0, true, scale, b->net.n_target, b->w, b->dw, b->v, b->average));
-    size_t at = b->net.n_target;
-    TRY(dev->op.sgd(dev, b->at, 1, true, scale, tail, b->w + at, b->dw + at, b->v + at, NULL));
-done:
-    return rc;
-}
-
-/* `count` steps as a training would queue them, then a wait. */
-static int steps(bench *b, int count) {
-    int rc = 0;
+    plain *b = arg;
     for (int i = 0; i < count; i++)
-        TRY(b->dev->op.repeat(b->dev, b->o.byol ? byol_step : plain_step, b, &b->recorded));
+        TRY(recorded ? b->dev->op.repeat(b->dev, plain_step, b, &b->recorded) : plain_step(b));
     TRY(b->dev->op.sync(b->dev));
 done:
     return rc;
 }
 
+/* ---- a whole step ---------------------------------------------------------------------------- */
+
+typedef struct whole {
+    store store; /* noise; owned here */
+    unsigned char *pixels;
+    trainer *t;
+} whole;
+
+static int set_number(conr_settings *s, const char *key, int value) {
+    char text[32];
+    snprintf(text, sizeof text, "%d", value);
+    return conr_settings_set(s, key, text);
+}
+
+static int whole_settings(const conr_bench_train_options *o, conr_settings *s) {
+    int rc = 0;
+    TRY(conr_settings_set(s, "encoder", o->encoder));
+    TRY(conr_settings_set(s, "stem", !strcmp(o->encoder, "small") ? "small" : o->stem));
+    TRY(set_number(s, "width", o->width));
+    TRY(set_number(s, "size", o->size));
+    TRY(set_number(s, "batch", o->batch));
+    TRY(set_number(s, "hidden", o->hidden));
+    TRY(set_number(s, "predictor_hidden", o->hidden));
+    TRY(set_number(s, "features", o->features));
+    TRY(set_number(s, "stage1_epochs", o->conr ? 0 : 800));
+    TRY(conr_settings_set(s, "recompute", o->recompute ? "true" : "false"));
+done:
+    return rc;
+}
+
+/* Noise of the wanted size, and pseudo labels where stage 2 asks for some. */
+static int open_whole(conr *c, const conr_bench_train_options *o, whole *b) {
+    enum { BATCHES = 4, K = 10 };
+    int rc = 0;
+    conr_settings *s = NULL;
+    int32_t *label = NULL;
+    float *centroids = NULL;
+    pixels_norm norm = {{0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}};
+    size_t row = (size_t)o->size * o->size * o->channels, n = (size_t)o->batch * BATCHES;
+    *b = (whole){0};
+    TRY(conr_settings_new(&s));
+    TRY(whole_settings(o, s));
+    b->pixels = memory_new("images", n * row, 1);
+    b->store = (store){.n = (int64_t)n, .c = o->channels};
+    b->store.image = memory_new("images", n, sizeof *b->store.image);
+    label = memory_new("labels", n, sizeof *label);
+    TRY(b->pixels && b->store.image && label ? 0 : CONR_ENOMEM);
+    rng r = rng_at(1, 0, 0, RNG_TEST);
+    for (size_t i = 0; i < n * row; i++) b->pixels[i] = (unsigned char)(rng_bits(&r) >> 24);
+    for (size_t i = 0; i < n; i++) {
+        b->store.image[i] = (stored){b->pixels + i * row, (uint16_t)o->size, (uint16_t)o->size};
+        label[i] = (int32_t)(i % K);
+    }
+    TRY(trainer_open(c, &b->store, &norm, &s->o, &b->t));
+    centroids = memory_new("centroids", (size_t)K * b->t->d, sizeof *centroids);
+    TRY(centroids ? 0 : CONR_ENOMEM);
+    for (int i = 0; i < K * b->t->d; i++) centroids[i] = rng_float(&r) - 0.5f;
+    TRY(trainer_set_labels(b->t, label, centroids, K));
+    TRY(trainer_seek(b->t));
+done:
+    conr_settings_free(s);
+    free(label);
+    free(centroids);
+    return rc;
+}
+
+static void close_whole(whole *b) {
+    trainer_close(b->t);
+    free(b->store.image);
+    free(b->pixels);
+}
+
+static int whole_steps(void *arg, int count, bool recorded) {
+    int rc = 0;
+    trainer *t = ((whole *)arg)->t;
+    t->unrecorded = !recorded;
+    for (int i = 0; i < count; i++) TRY(trainer_step(t));
+    TRY(t->dev->op.sync(t->dev));
+done:
+    return rc;
+}
+
+/* ---- timing ---------------------------------------------------------------------------------- */
+
 /* Times whole steps first, then once more by parts.  A device with a queue of its own is only
  * waited for now and then. */
-static int measure(bench *b, conr_bench_train_result *r) {
-    int rc = 0, count = b->dev->op.moment ? 20 : 1;
+static int measure(const timed *x, conr_bench_train_result *r) {
+    int rc = 0, count = x->dev->op.moment ? 20 : 1;
     double start, parts[PROFILE_KINDS];
-    TRY(steps(b, 3)); /* warm: pages, caches, threads; engines chosen, the step recorded */
+    TRY(x->steps(x->arg, 3, true)); /* warm: pages, caches; engines chosen, the step recorded */
     start = clock_now();
     r->seconds = 1e30;
-    while (r->steps < 3 * count || clock_now() - start < b->o.seconds) {
+    while (r->steps < 3 * count || clock_now() - start < x->seconds) {
         double before = clock_now();
-        TRY(steps(b, count));
+        TRY(x->steps(x->arg, count, true));
         double took = (clock_now() - before) / count;
         if (took < r->seconds) r->seconds = took;
         r->steps += count;
     }
-    profile_start(b->dev);
+    profile_start(x->dev);
     start = clock_now();
-    for (int i = 0; i < 3 && rc == 0; i++) rc = b->o.byol ? byol_step(b) : plain_step(b);
-    if (rc == 0) rc = b->dev->op.sync(b->dev);
+    rc = x->steps(x->arg, 3, false);
     double total = clock_now() - start, known = 0;
-    profile_stop(b->dev, parts);
+    profile_stop(x->dev, parts);
     if (rc < 0) goto done;
     r->n_parts = 0;
     for (int i = 0; i < PROFILE_KINDS; i++) {
@@ -262,25 +286,53 @@ done:
     return rc;
 }
 
-int conr_bench_train(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
-    int rc = 0;
-    bench b;
-    *out = (conr_bench_train_result){0};
-    TRY(open_bench(c, o, &b));
-    TRY(measure(&b, out));
-    /* a backward pass is twice the forward one; the target has no predictor and no backward */
-    double work = network_work(&b.net), first = 0;
-    const layer *stem = &b.net.layer[0]; /* which needs no data gradient */
-    first = (double)stem->oh * stem->ow * stem->co * stem->k * stem->k * stem->ci;
-    double target = 0;
-    for (int i = 0; o->byol && i < b.net.projector_end; i++) {
-        const layer *l = &b.net.layer[i];
-        if (l->kind == LAYER_CONV) target += (double)l->oh * l->ow * l->co * l->k * l->k * l->ci;
+/* Multiply-adds of an image's forward pass through the layers before `end`. */
+static double work_until(const network *net, int end) {
+    double sum = 0;
+    for (int i = 0; i < end; i++) {
+        const layer *l = &net->layer[i];
+        if (l->kind == LAYER_CONV) sum += (double)l->oh * l->ow * l->co * l->k * l->k * l->ci;
     }
-    out->flops = 2 * b.n * (3 * work - first + target);
+    return sum;
+}
+
+/* A backward pass is twice the forward one, but the first layer needs no data gradient; a target
+ * has no predictor and no backward. */
+static double step_flops(const network *net, int images, bool target) {
+    double forward = work_until(net, net->n_layers), first = work_until(net, 1);
+    return 2.0 * images *
+           (3 * forward - first + (target ? work_until(net, net->projector_end) : 0));
+}
+
+static int bench_plain(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
+    int rc = 0;
+    plain b = {0};
+    timed x = {c->dev, o->seconds, plain_steps, &b};
+    TRY(open_plain(c, o, &b));
+    TRY(measure(&x, out));
+    out->flops = step_flops(&b.net, o->batch, false);
     out->bytes = (double)b.bytes;
-    out->images = o->batch;
 done:
-    close_bench(&b);
+    close_plain(&b);
     return rc;
+}
+
+static int bench_whole(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
+    int rc = 0;
+    whole b = {0};
+    timed x = {c->dev, o->seconds, whole_steps, &b};
+    TRY(open_whole(c, o, &b));
+    TRY(measure(&x, out));
+    out->flops = step_flops(&b.t->net, 2 * o->batch, true);
+    out->bytes = (double)b.t->bytes;
+done:
+    close_whole(&b);
+    return rc;
+}
+
+int conr_bench_train(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
+    *out = (conr_bench_train_result){0};
+    if (o->batch < 1) return fail(CONR_EINVAL, "batch %d: use at least 1", o->batch);
+    out->images = o->batch;
+    return o->byol || o->conr ? bench_whole(c, o, out) : bench_plain(c, o, out);
 }

@@ -171,7 +171,8 @@ int trainer_step(trainer *t) {
     TRY(feed_next(&t->feed, at.epoch, t->step % t->steps));
     TRY(t->dev->op.put(t->dev, t->at, &at, sizeof at));
     if (t->shuffled) TRY(shuffle_rows(t, at.step));
-    TRY(t->dev->op.repeat(t->dev, views_and_step, t, &t->step_of[t->stage2]));
+    TRY(t->unrecorded ? views_and_step(t)
+                      : t->dev->op.repeat(t->dev, views_and_step, t, &t->step_of[t->stage2]));
     t->step++;
 done:
     return rc;
@@ -320,7 +321,7 @@ done:
 static int grab(trainer *t, size_t count, size_t size, void **out) {
     ASSERT(t->n_owned < (int)(sizeof t->owned / sizeof *t->owned));
     int rc = t->dev->op.alloc(t->dev, count * size, out);
-    if (rc == 0) t->owned[t->n_owned++] = *out;
+    if (rc == 0) t->owned[t->n_owned++] = *out, t->bytes += count * size;
     return rc;
 }
 #define GRAB(field, count) TRY(grab(t, (size_t)(count), sizeof *t->field, (void **)&t->field))
@@ -371,6 +372,16 @@ done:
     return rc;
 }
 
+static int make_pass(trainer *t, const pass_options *o, pass **out) {
+    int rc = 0;
+    size_t bytes;
+    TRY(pass_bytes(t->dev, &t->net, o, &bytes));
+    TRY(pass_new(t->dev, &t->ranks, &t->net, o, out));
+    t->bytes += bytes;
+done:
+    return rc;
+}
+
 static int open_passes(trainer *t) {
     int rc = 0;
     int groups = t->o.bn_group ? t->m / t->o.bn_group : 1; /* of one view */
@@ -380,12 +391,12 @@ static int open_passes(trainer *t) {
                       .end = t->net.n_layers,
                       .backward = true,
                       .recompute = t->o.recompute};
-    TRY(pass_new(t->dev, &t->ranks, &t->net, &o, &t->online));
+    TRY(make_pass(t, &o, &t->online));
     o.backward = false;
     o.end = t->net.projector_end;
-    if (t->way->target) TRY(pass_new(t->dev, &t->ranks, &t->net, &o, &t->target));
+    if (t->way->target) TRY(make_pass(t, &o, &t->target));
     o.n = t->n, o.groups = o.passes = 1;
-    TRY(pass_new(t->dev, &t->ranks, &t->net, &o, &t->plain));
+    TRY(make_pass(t, &o, &t->plain));
 done:
     return rc;
 }

@@ -71,6 +71,8 @@ struct trainer {
     step_values *at;
     recording *step_of[2]; /* a step of either stage, learned by heart */
     bool stage2;           /* of the step at hand */
+    bool unrecorded;       /* steps are run operation by operation, to be looked at */
+    size_t bytes;          /* of device memory */
 
     /* pseudo labels: of all images, on the host and on the device */
     int K;                     /* 0: not known yet */

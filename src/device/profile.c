@@ -16,6 +16,9 @@ const char *const profile_names[PROFILE_KINDS] = {
     [PROFILE_POOL] = "pools",
     [PROFILE_ROWS] = "rows of features",
     [PROFILE_SGD] = "weights",
+    [PROFILE_LOSS] = "loss + boundary filter",
+    [PROFILE_NEIGHBORS] = "neighborhoods",
+    [PROFILE_VIEWS] = "views",
 };
 
 static device_ops real; /* of the one device that is watched */
@@ -114,6 +117,25 @@ TIMED(PROFILE_SGD, sgd,
       (device * dev, const step_values *at, int which, bool average_first, float scale, size_t n,
        float *w, const float *dw, float *v, float *average),
       (dev, at, which, average_first, scale, n, w, dw, v, average))
+TIMED(PROFILE_LOSS, pull,
+      (device * dev, const float *q, const float *key, int n, int d, const int32_t *near, int k,
+       const float *weight, float factor, float *loss, float *dq),
+      (dev, q, key, n, d, near, k, weight, factor, loss, dq))
+TIMED(PROFILE_LOSS, boundary,
+      (device * dev, const step_values *at, const float *f, int n, int d, const int32_t *ids,
+       const int32_t *label, const float *centroids, int K, bool over_batch, float *ratio,
+       float *weight),
+      (dev, at, f, n, d, ids, label, centroids, K, over_batch, ratio, weight))
+TIMED(PROFILE_NEIGHBORS, neighbors,
+      (device * dev, const float *f, int n, int d, const conr_neighbors_options *o, int32_t *ids,
+       void *work),
+      (dev, f, n, d, o, ids, work))
+TIMED(PROFILE_VIEWS, views,
+      (device * dev, const step_values *at, const struct views_job *job, const int32_t *ids, int n,
+       int view, act *out),
+      (dev, at, job, ids, n, view, out))
+TIMED(PROFILE_VIEWS, act_from, (device * dev, const float *x, size_t count, act *out),
+      (dev, x, count, out))
 
 void profile_start(device *dev) {
     ASSERT(!watched);
@@ -125,7 +147,10 @@ void profile_start(device *dev) {
     if (real.conv_forward_finish) PUT(conv_forward_finish);
     PUT(norm_finish), PUT(norm_apply), PUT(norm_back_sums), PUT(norm_back_apply);
     PUT(max_pool), PUT(max_pool_back), PUT(mean_pool), PUT(mean_pool_back);
-    PUT(rows_normalize), PUT(rows_normalize_back), PUT(sgd);
+    PUT(rows_normalize), PUT(rows_normalize_back), PUT(sgd), PUT(pull), PUT(boundary);
+    PUT(act_from);
+    if (real.neighbors) PUT(neighbors);
+    if (real.views) PUT(views);
 #undef PUT
 }
 

@@ -17,6 +17,9 @@ typedef enum profile_kind {
     PROFILE_POOL,
     PROFILE_ROWS,
     PROFILE_SGD,
+    PROFILE_LOSS,
+    PROFILE_NEIGHBORS,
+    PROFILE_VIEWS,
     PROFILE_KINDS
 } profile_kind;
 
