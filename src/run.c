@@ -184,7 +184,8 @@ static int close_epoch(run *r, int done_epochs) {
     int rc = 0;
     trainer *t = r->t;
     bool last = done_epochs == t->o.epochs, stage2_next = done_epochs >= t->o.stage1_epochs;
-    bool look = last || (t->o.eval_every && done_epochs % t->o.eval_every == 0);
+    bool look = last || done_epochs == t->o.stage1_epochs ||
+                (t->o.eval_every && done_epochs % t->o.eval_every == 0);
     if (look || stage2_next) {
         bool known = t->o.clusters > 0;
         r->compared = t->K > 0;

@@ -85,7 +85,7 @@
     /* work */ \
     X(T, INT, accumulate, 1, 1, 100000, "parts that a batch's backward pass is cut into, to save memory") \
     X(T, BOOL, recompute, false, "less memory: some activations are computed again") \
-    X(T, INT, eval_every, 10, 0, 1000000, "epochs between evaluations; 0: only at the end") \
+    X(T, INT, eval_every, 10, 0, 1000000, "epochs between evaluations; 0: only at the end of each stage") \
     X(T, INT, checkpoint_every, 10, 1, 1000000, "epochs between checkpoints") \
     X(T, INT, keep_every, 0, 0, 1000000, "epochs between checkpoints that are kept for --from; 0: the end of stage 1 alone") \
     X(T, BOOL, compact, false, "also keeps them in the compact form, pieces under 16 MB") \
