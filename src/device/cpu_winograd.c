@@ -25,7 +25,7 @@ enum {
     /* The filter gradient of few channels is summed in up to PARTS parts of PART_LEAST tiles or
      * more, each by one thread in rounds of PART_PANELS panels of tiles or PART_ROOM floats; of
      * many channels by all threads in rounds of CHUNK_FLOATS. */
-    PARTS = 16,
+    PARTS = 8,
     PART_LEAST = 64,
     PART_PANELS = 16,
     PART_ROOM = 1 << 20,
@@ -517,9 +517,12 @@ static void gradient_parts(const gradient *all, bool add, float *dw, int threads
         for (int o = 0; o < g.dy.c; o++) {
             float *sum = g.c + (size_t)o * g.columns;
             for (int k = 0; k < FILTERS; k++)
-                for (int part = 1; part < g.parts; part++) {
-                    const float *more = sum + (part * FILTERS + k) * next;
-                    for (int j = 0; j < g.columns; j++) sum[k * next + j] += more[j];
+                for (int j = 0; j < g.columns; j += 4) {
+                    float *to = sum + k * next + j;
+                    quad all = quad_at(to);
+                    for (int part = 1; part < g.parts; part++)
+                        all += quad_at(to + part * FILTERS * next);
+                    quad_put(to, all);
                 }
             g.form->back(sum, next, ci, add, dw + (size_t)o * 9 * ci);
         }
