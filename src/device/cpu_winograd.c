@@ -456,15 +456,18 @@ static bool opens_filter(const gradient *g, int k) {
     return g->form->places == FILTERS || (k / 9 <= 5 && k % 9 <= 5);
 }
 
-/* Products at place k of n tiles: outputs [o, o + mr) with all inputs, onto c [mr][columns]. */
-static void multiply_tiles(const gradient *g, int k, int o, int n, float *c, bool add) {
+/* Products at place k of n tiles: outputs [o, end) with all inputs, onto c [outputs][columns]. */
+static void multiply_tiles(const gradient *g, int k, int o, int end, int n, float *c, bool add) {
     const float *v = g->v + k * apart(g->room, g->columns);
-    const float *d = g->d + k * apart(g->room, g->rows) + (size_t)o * g->room;
-    for (int j = 0; j < g->columns; j += g->g->nr)
-        for (int t = 0; t < n; t += GEMM_KC)
-            g->g->run(least(GEMM_KC, n - t), d + (size_t)t * g->g->mr,
-                      v + (size_t)j * g->room + (size_t)t * g->g->nr, c + j, g->columns,
-                      t > 0 || add || !opens_filter(g, k));
+    const float *d = g->d + k * apart(g->room, g->rows);
+    int mr = g->g->mr, nr = g->g->nr;
+    bool adds = add || !opens_filter(g, k);
+    for (int j = 0; j < g->columns; j += nr)
+        for (int i = o; i < end; i += mr)
+            for (int t = 0; t < n; t += GEMM_KC)
+                g->g->run(least(GEMM_KC, n - t), d + (size_t)i * g->room + (size_t)t * mr,
+                          v + (size_t)j * g->room + (size_t)t * nr,
+                          c + (size_t)(i - o) * g->columns + j, g->columns, t > 0 || adds);
 }
 
 /* Few tiles: a panel of filters goes through all steps at once. */
@@ -480,8 +483,8 @@ static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
 #pragma omp for schedule(dynamic)
         for (int o = 0; o < g->dy.c; o += mr) {
             for (int k = 0; k < g->form->places; k++)
-                multiply_tiles(g, k, o, g->total, c + form_filter(g->form->places, k) * next,
-                               false);
+                multiply_tiles(g, k, o, o + mr, g->total,
+                               c + form_filter(g->form->places, k) * next, false);
             for (int r = 0; r < least(mr, g->dy.c - o); r++)
                 g->form->back(c + (size_t)r * g->columns, next, ci, add,
                               dw + (size_t)(o + r) * 9 * ci);
@@ -507,9 +510,8 @@ static void gradient_parts(const gradient *all, bool add, float *dw, int threads
                 transform_both(&g, first, first, last);
                 for (int k = 0; k < g.form->places; k++) {
                     int filter = part * FILTERS + form_filter(g.form->places, k);
-                    for (int o = 0; o < g.rows; o += g.g->mr)
-                        multiply_tiles(&g, k, o, last - first,
-                                       g.c + filter * next + (size_t)o * g.columns, first > begin);
+                    multiply_tiles(&g, k, 0, g.rows, last - first, g.c + filter * next,
+                                   first > begin);
                 }
             }
         }
@@ -547,9 +549,8 @@ static void gradient_chunks(const gradient *g, bool add, float *dw, int threads)
                     for (int k = 0; k < g->form->places; k++) {
                         if (form_filter(g->form->places, k) != f) continue;
                         int end = least(g->rows, rows + ROWS * g->g->mr);
-                        for (int o = rows; o < end; o += g->g->mr)
-                            multiply_tiles(g, k, o, last - first,
-                                           g->c + f * next + (size_t)o * g->columns, first > 0);
+                        multiply_tiles(g, k, rows, end, last - first,
+                                       g->c + f * next + (size_t)rows * g->columns, first > 0);
                     }
         }
 #pragma omp for schedule(static)
