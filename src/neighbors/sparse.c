@@ -46,17 +46,6 @@ static int matrix_new(int n, size_t entries, matrix *out) {
     return 0;
 }
 
-/* Counts in start[i+1] become offsets, shifted by one row: filling moves start[i+1] from the row's
- * first entry to its end, where it belongs. */
-static void counts_to_places(matrix *m) {
-    size_t at = 0;
-    for (int i = 0; i < m->n; i++) {
-        size_t count = m->start[i + 1];
-        m->start[i + 1] = at;
-        at += count;
-    }
-}
-
 /* The first entry of a row whose column is at least col. */
 static const entry *from_column(const entry *row, const entry *end, int col) {
     while (row < end) {
@@ -69,7 +58,8 @@ static const entry *from_column(const entry *row, const entry *end, int col) {
     return row;
 }
 
-/* Each thread fills its own rows of the result, out of its columns of all of m's rows. */
+/* Each thread fills its own rows of the result, out of its columns of all of m's rows, and waits
+ * for no other: what lies before its columns is where its entries begin. */
 static int transpose(const matrix *m, int threads, matrix *out) {
     int n = m->n, rc = matrix_new(n, m->start[n], out);
     if (rc < 0) return rc;
@@ -77,14 +67,20 @@ static int transpose(const matrix *m, int threads, matrix *out) {
     {
         int id = omp_get_thread_num(), count = omp_get_num_threads();
         int low = (int)((long)n * id / count), high = (int)((long)n * (id + 1) / count);
+        size_t at = 0;
         for (int i = 0; i < n; i++) {
-            const entry *end = m->entry + m->start[i + 1];
-            const entry *e = from_column(m->entry + m->start[i], end, low);
+            const entry *row = m->entry + m->start[i], *end = m->entry + m->start[i + 1];
+            const entry *e = from_column(row, end, low);
+            at += (size_t)(e - row);
             for (; e < end && e->col < high; e++) out->start[e->col + 1]++;
         }
-#pragma omp barrier
-#pragma omp single
-        counts_to_places(out);
+        /* counts become offsets, shifted by one row: filling moves start[i+1] from the row's first
+         * entry to its end, where it belongs */
+        for (int i = low; i < high; i++) {
+            size_t entries = out->start[i + 1];
+            out->start[i + 1] = at;
+            at += entries;
+        }
         for (int i = 0; i < n; i++) {
             const entry *end = m->entry + m->start[i + 1];
             const entry *e = from_column(m->entry + m->start[i], end, low);
