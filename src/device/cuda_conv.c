@@ -19,7 +19,7 @@
 typedef enum direction { FORWARD, BACK_DATA, BACK_FILTER, DIRECTIONS } direction;
 
 enum {
-    DNN_WORK = 64 << 20, /* bytes that an engine may ask for */
+    DNN_WORK = 64 << 20, /* bytes that any engine may ask for */
     TRIED = 10,          /* proposals of each kind of heuristics that are timed */
     KNOBS = 24,
     KEPT = 16,
@@ -56,6 +56,7 @@ typedef struct engine {
 
 typedef struct cuda_plan {
     conv_plan p;  /* first: what the caller sees */
+    size_t work;  /* bytes that an engine may ask for */
     size_t side;  /* bytes aside, at the start of the workspace */
     bool stem;    /* the first convolution: kernels of its own, but for the data gradient */
     bool narrow;  /* 64 channels: forward and data gradient by a kernel of our own */
@@ -92,7 +93,7 @@ static int cuda_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out)
     /* bf16 products want rows that start on 16 bytes */
     p->product = s->k == 1 && s->pad == 0 && (!is_bf16(dev) || (s->ci % 8 == 0 && s->co % 8 == 0));
     p->stem = cuda_stem_takes(dev, s);
-    p->narrow = cuda_conv64_takes(dev, s) && !getenv("CONR_NO_CONV64");
+    p->narrow = cuda_conv64_takes(dev, s);
     size_t x = (size_t)s->n * s->h * s->w * s->ci * dev->act_size;
     size_t picked = (size_t)s->n * p->p.oh * p->p.ow * s->ci * dev->act_size;
     size_t dw = (size_t)s->co * s->k * s->k * s->ci * sizeof(float);
@@ -100,8 +101,11 @@ static int cuda_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out)
         p->side = s->stride > 1 ? round_up(picked) : 0;
         p->p.workspace = p->side;
     } else {
+        /* with odd channels also room for copies of x with eight */
+        size_t padded = s->ci % 8 ? x / (size_t)s->ci * (8 * (size_t)((s->ci + 7) / 8)) : 0;
         p->side = round_up(x > dw ? x : dw);
-        p->p.workspace = p->side + DNN_WORK;
+        p->work = DNN_WORK + 2 * padded;
+        p->p.workspace = p->side + p->work;
     }
     *out = &p->p;
     return 0;
@@ -267,7 +271,8 @@ static int build(device *dev, engine *e, const conv_plan *p, const config *c) {
               "workspace"));
     e->work = (size_t)bytes;
     e->c = *c;
-    if (bytes > DNN_WORK) rc = fail(CONR_EDEVICE, "cuDNN: an engine wants %ld bytes", (long)bytes);
+    if ((size_t)bytes > ((const cuda_plan *)p)->work)
+        rc = fail(CONR_EDEVICE, "cuDNN: an engine wants %ld bytes", (long)bytes);
 done:
     if (rc < 0) drop(e);
     return rc;

@@ -220,7 +220,9 @@ static void a_replay_is_the_step(void **state) {
     close_run(&b);
 }
 
-int main(void) {
+/* cuda_test [PATTERN]: those tests alone */
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     setenv("CONR_CUDA_ENGINES", "cuda_test_engines.txt", 0); /* both devices choose alike */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_equals_ref),

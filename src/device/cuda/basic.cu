@@ -17,7 +17,6 @@ static int blocks_for(device *dev, size_t items) {
 
 template <typename F, typename T>
 static __global__ void convert(const F *from, size_t count, size_t whole, bool add, T *to) {
-    follow();
     EACH(i, whole) {
         vec<F, 4> in = load<F, 4>(from + 4 * i);
         float x[4];
@@ -74,7 +73,6 @@ typedef struct picking {
 
 template <typename T, int V>
 static __global__ void pick(picking p, size_t total, const T *x, T *picked) {
-    follow();
     int cv = p.c / V;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -88,7 +86,6 @@ static __global__ void pick(picking p, size_t total, const T *x, T *picked) {
 /* add: only the picked pixels of dx are touched, one thread each; else all are written. */
 template <typename T, int V>
 static __global__ void spread_add(picking p, size_t total, const T *picked, T *dx) {
-    follow();
     int cv = p.c / V;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -105,7 +102,6 @@ static __global__ void spread_add(picking p, size_t total, const T *picked, T *d
 
 template <typename T, int V>
 static __global__ void spread_set(picking p, size_t total, const T *picked, T *dx) {
-    follow();
     int cv = p.c / V;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -152,7 +148,6 @@ extern "C" int cuda_spread_pixels(device *dev, const conv_plan *p, const act *pi
 
 template <typename T>
 static __global__ void add_bias(T *y, size_t total, int c, const float *bias) {
-    follow();
     EACH(i, total) from_float(to_float(y[i]) + bias[i % c], &y[i]);
 }
 
@@ -189,7 +184,6 @@ static __device__ void window_max(const pool_shape &s, const T *image, int oy, i
 
 template <typename T, int V>
 static __global__ void max_pool(pool_shape s, size_t total, const T *x, T *y) {
-    follow();
     int cv = s.c / V, oh = (s.h + 1) / 2, ow = (s.w + 1) / 2;
     EACH(i, total) {
         size_t pixel = i / cv;
@@ -203,7 +197,6 @@ static __global__ void max_pool(pool_shape s, size_t total, const T *x, T *y) {
 /* One thread a cell of 2x2 input pixels: four windows have a say in it. */
 template <typename T, int V>
 static __global__ void max_pool_back(pool_shape s, size_t total, const T *x, const T *dy, T *dx) {
-    follow();
     int cv = s.c / V, oh = (s.h + 1) / 2, ow = (s.w + 1) / 2;
     EACH(i, total) {
         size_t cell = i / cv, image = cell / ow / oh;
@@ -241,7 +234,6 @@ static __global__ void max_pool_back(pool_shape s, size_t total, const T *x, con
 
 template <typename T, int V>
 static __global__ void mean_pool(int hw, int c, size_t total, const T *x, T *y) {
-    follow();
     int cv = c / V;
     EACH(i, total) {
         const T *from = x + i / cv * hw * c + i % cv * V;
@@ -258,7 +250,6 @@ static __global__ void mean_pool(int hw, int c, size_t total, const T *x, T *y) 
 
 template <typename T, int V>
 static __global__ void mean_pool_back(int hw, int c, size_t total, const T *dy, T *dx) {
-    follow();
     int cv = c / V;
     EACH(i, total) {
         float a[V];
@@ -321,7 +312,6 @@ template <int V>
 static __global__ void sgd(const step_values *at, int which, bool first, float scale, size_t n,
                            float *w, const float *dw, float *v, float *average, bf16 *w16,
                            bf16 *average16) {
-    follow();
     float m = at->average, momentum = at->momentum, decay = at->decay, lr = at->lr[which];
     EACH(i, n / V) {
         float x[V], d[V], u[V], a[V];
@@ -347,7 +337,6 @@ static __global__ void sgd(const step_values *at, int which, bool first, float s
 template <int V>
 static __global__ void average_kernel(const step_values *at, size_t n, const float *w,
                                       float *average, bf16 *average16) {
-    follow();
     float m = at->average;
     EACH(i, n / V) {
         float x[V], a[V];

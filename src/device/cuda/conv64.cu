@@ -190,13 +190,14 @@ static __device__ inline void copy_tile(const copier &c, unsigned to, const bf16
 static __global__ void __launch_bounds__(THREADS, 1)
     conv64(int tiles, int per_image, const bf16 *x, const bf16 *w, bool turned, bool add, bf16 *y,
            const float *shift, bool wanted, totals t) {
-    follow();
     extern __shared__ char raw[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
     __shared__ float cell[2 * C];
     char *memory = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
     char *ring = memory + TAPS * TAP_BYTES, *outs = ring + STAGES * TILE_BYTES;
-    int role = threadIdx.x / GROUP, tid = threadIdx.x % GROUP, h = per_image * TALL;
+    /* the same for a whole warp, and the compiler shall know: descriptors live in its registers */
+    int role = __shfl_sync(~0u, threadIdx.x / GROUP, 0), tid = threadIdx.x % GROUP;
+    int h = per_image * TALL;
     size_t image = (size_t)h * W * C, first = (size_t)blockIdx.y * (tiles / per_image) * image;
     int mine = (tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
     if (threadIdx.x == 0)
@@ -227,14 +228,16 @@ static __global__ void __launch_bounds__(THREADS, 1)
     } else {
         int lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
         char *out = outs + role * OUT_BYTES;
-        unsigned weights = shared_address(memory), out_at = shared_address(out);
+        unsigned out_at = shared_address(out);
+        uint64_t weights = operand(shared_address(memory)),
+                 tiles_at = operand(shared_address(ring));
         float sum[2] = {0, 0}, squares[2] = {0, 0}, s[2] = {0, 0};
         for (int e = 0; e < 2; e++)
             if (shift) s[e] = shift[16 * warp + g + 8 * e];
         if (role == 1) give_turn(1);
         for (int i = role; i < mine; i += 2) {
             int stage = i % STAGES, tile = blockIdx.x + i * gridDim.x;
-            unsigned places = shared_address(ring + stage * TILE_BYTES);
+            uint64_t places = tiles_at + stage * (TILE_BYTES >> 4);
             float d[68];
             barrier_wait(&full[stage], (i / STAGES) & 1);
             meet(1 + role, 2 * GROUP);
@@ -243,8 +246,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
             for (int tap = 0; tap < TAPS; tap++)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    multiply(d, operand(weights + tap * TAP_BYTES + k * 32),
-                             operand(places + (tap / 3 * WIDE + tap % 3) * LINE + k * 32),
+                    multiply(d, weights + ((tap * TAP_BYTES + k * 32) >> 4),
+                             places + (((tap / 3 * WIDE + tap % 3) * LINE + k * 32) >> 4),
                              tap + k > 0);
             multiply_end();
             give_turn(2 - role);

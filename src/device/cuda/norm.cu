@@ -15,7 +15,6 @@ enum { APPLYING = 256 };
 template <typename T, int V>
 static __global__ void __launch_bounds__(SUMMING)
     group_sums(lie l, int rows, int c, const T *y, const float *shift, totals t) {
-    follow();
     enum { U = 8 };
     place p = place_of<V>(l, rows, c);
     float a[V] = {0}, b[V] = {0}, s[V] = {0};
@@ -82,9 +81,8 @@ extern "C" int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, 
 }
 
 static __global__ void finish(int c, int groups, finishing f, const float *sums) {
-    follow();
     int j = blockIdx.x * blockDim.x + threadIdx.x;
-    if (j < c) finish_channel(c, groups, f, sums, j);
+    if (j < c) finish_channel(c, groups, f, sums + j, c, j);
 }
 
 static int cuda_norm_finish(device *dev, int c, int groups, int passes, double count,
@@ -95,7 +93,6 @@ static int cuda_norm_finish(device *dev, int c, int groups, int passes, double c
 }
 
 static __global__ void from_running(int c, const float *running, float *stat) {
-    follow();
     int j = blockIdx.x * blockDim.x + threadIdx.x;
     if (j >= c) return;
     stat[j] = running[j];
@@ -107,8 +104,9 @@ static int cuda_norm_from_running(device *dev, int c, const float *running, floa
     return launched("norm_from_running");
 }
 
-/* (y - mean) * scale + beta for V channels of a group. */
-template <int V> struct affine { float mean[V], scale[V], beta[V]; };
+/* scale * y + shift for V channels of a group.  The backward pass finds the ReLU's sign by the same
+ * expression. */
+template <int V> struct affine { float scale[V], shift[V]; };
 
 template <int V>
 static __device__ affine<V> affine_of(const normed &v, int group, int c, int channel) {
@@ -117,24 +115,29 @@ static __device__ affine<V> affine_of(const normed &v, int group, int c, int cha
     for (int i = 0; i < V; i++) {
         int at = channel + i;
         const float *stat = v.stat + (size_t)group * 2 * c;
-        a.mean[i] = v.stat ? stat[at] : 0;
         a.scale[i] = v.stat ? stat[c + at] * v.gamma[at] : 1;
-        a.beta[i] = v.stat ? v.beta[at] : 0;
+        a.shift[i] = v.stat ? v.beta[at] - stat[at] * a.scale[i] : 0;
     }
     return a;
 }
 
 template <int V> static __device__ float normalized(const affine<V> &a, int i, float y) {
-    return (y - a.mean[i]) * a.scale[i] + a.beta[i];
+    return fmaf(y, a.scale[i], a.shift[i]);
 }
 
 typedef enum added { NOTHING, RESIDUAL, SHORTCUT } added;
 
+/* Rows in flight by blocks a processor, as measured: few registers are worth more than many rows
+ * until the shortcut's coefficients come in. */
+static __host__ __device__ constexpr int apply_rows(int a) { return a == SHORTCUT ? 4 : 2; }
+static __host__ __device__ constexpr int apply_blocks(int a) {
+    return a == SHORTCUT ? 2 : a == RESIDUAL ? 3 : 4;
+}
+
 template <typename T, int V, int A>
-static __global__ void __launch_bounds__(APPLYING, A ? 2 : 3)
+static __global__ void __launch_bounds__(APPLYING, apply_blocks(A))
     apply(lie l, int rows, int c, normed y, normed shortcut, const T *residual, bool relu, T *z) {
-    follow();
-    enum { U = A == SHORTCUT ? 3 : 4 };
+    enum { U = apply_rows(A) };
     place p = place_of<V>(l, rows, c);
     if (p.channel < 0) return;
     size_t at = p.group_at + p.channel;
@@ -176,18 +179,18 @@ static int cuda_norm_apply(device *dev, const norm_shape *s, const normed *y,
     normed none = {}, with = shortcut ? *shortcut : none;
     if (shortcut && residual) return cuda_check((int)cudaErrorNotSupported, "norm_apply");
 #define RUN(T, V, A)                                                                               \
+    lie l = lie_of(dev, APPLYING, apply_blocks(A), s->groups, (size_t)rows, c / V);                \
     launch(dev, apply<T, V, A>, dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, l, rows, c, *y,  \
            with, (const T *)residual, relu, (T *)z)
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
-        lie l =                                                                                    \
-            lie_of(dev, APPLYING, shortcut || residual ? 2 : 3, s->groups, (size_t)rows, c / V);   \
-        if (shortcut)                                                                              \
+        if (shortcut) {                                                                            \
             RUN(T, V, SHORTCUT);                                                                   \
-        else if (residual)                                                                         \
+        } else if (residual) {                                                                     \
             RUN(T, V, RESIDUAL);                                                                   \
-        else                                                                                       \
+        } else {                                                                                   \
             RUN(T, V, NOTHING);                                                                    \
+        }                                                                                          \
     } while (0)
     BY_TYPE(dev, c, CALL);
 #undef CALL
@@ -203,7 +206,6 @@ typedef enum gate { OPEN, BY_Z, BY_Y } gate;
 template <typename T, int V, int G>
 static __global__ void __launch_bounds__(SUMMING)
     back_sums(lie l, int rows, int c, normed y, const T *z, const T *dz, T *d_out, totals t) {
-    follow();
     enum { U = G == BY_Z ? 2 : 4 };
     place p = place_of<V>(l, rows, c);
     float a[V] = {0}, b[V] = {0};
@@ -211,6 +213,9 @@ static __global__ void __launch_bounds__(SUMMING)
         size_t at = p.group_at + p.channel;
         const T *main = (const T *)y.y + at;
         affine<V> f = affine_of<V>(y, blockIdx.y, c, p.channel);
+        float mean[V];
+        for (int i = 0; i < V; i++)
+            mean[i] = y.stat ? y.stat[(size_t)blockIdx.y * 2 * c + p.channel + i] : 0;
         for (long r = rows - 1 - p.row; r >= 0; r -= (long)U * p.step) {
             vec<T, V> v[U], d[U], m[U];
 #pragma unroll
@@ -234,7 +239,7 @@ static __global__ void __launch_bounds__(SUMMING)
                     if (G == BY_Z && !(sign[i] > 0)) g[i] = 0;
                     if (G == BY_Y && !(normalized<V>(f, i, x[i]) > 0)) g[i] = 0;
                     a[i] += g[i];
-                    b[i] += g[i] * (x[i] - f.mean[i]);
+                    b[i] += g[i] * (x[i] - mean[i]);
                 }
                 if (d_out) store<T, V>(d_out + at + at_row * c, g);
             }
@@ -275,13 +280,15 @@ static int cuda_norm_back_sums(device *dev, const norm_shape *s, const normed *y
     return launched("norm_back_sums");
 }
 
-/* dy = scale * (d - mean of d - xhat * mean of d xhat), the middle part prepared per channel. */
+/* dy = scale * (d - mean of d - xhat * mean of d xhat), sorted: scale d + slope y + flat. */
+static __host__ __device__ constexpr int back_rows(int g) { return g == BY_Y ? 4 : 2; }
+static __host__ __device__ constexpr int back_blocks(int g) { return g == OPEN ? 3 : 2; }
+
 template <typename T, int V, int G>
-static __global__ void __launch_bounds__(APPLYING, 2)
+static __global__ void __launch_bounds__(APPLYING, back_blocks(G))
     back_apply(lie l, int rows, int c, normed y, const T *z, const T *dz, const float *sums,
                double count, T *dy) {
-    follow();
-    enum { U = G == BY_Z ? 2 : 4 };
+    enum { U = back_rows(G) };
     place p = place_of<V>(l, rows, c);
     if (p.channel < 0) return;
     size_t at = p.group_at + p.channel;
@@ -289,12 +296,12 @@ static __global__ void __launch_bounds__(APPLYING, 2)
     affine<V> f = affine_of<V>(y, blockIdx.y, c, p.channel);
     float flat[V], slope[V];
     const float *sum = sums + (size_t)blockIdx.y * 2 * c + p.channel;
-    const float *invstd = y.stat + ((size_t)blockIdx.y * 2 + 1) * c + p.channel;
+    const float *mean = y.stat + (size_t)blockIdx.y * 2 * c + p.channel, *invstd = mean + c;
     float inverse = (float)(1 / count);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        flat[i] = sum[i] * inverse;
-        slope[i] = sum[c + i] * inverse * invstd[i];
+        slope[i] = -f.scale[i] * sum[c + i] * inverse * invstd[i];
+        flat[i] = -f.scale[i] * sum[i] * inverse - slope[i] * mean[i];
     }
     for (long r = p.row; r < rows; r += (long)U * p.step) {
         vec<T, V> v[U], d[U], m[U];
@@ -318,7 +325,7 @@ static __global__ void __launch_bounds__(APPLYING, 2)
             for (int i = 0; i < V; i++) {
                 if (G == BY_Z && !(sign[i] > 0)) g[i] = 0;
                 if (G == BY_Y && !(normalized<V>(f, i, x[i]) > 0)) g[i] = 0;
-                g[i] = f.scale[i] * (g[i] - flat[i] - (x[i] - f.mean[i]) * slope[i]);
+                g[i] = fmaf(f.scale[i], g[i], fmaf(slope[i], x[i], flat[i]));
             }
             store<T, V>(dy + at + at_row * c, g);
         }
@@ -330,17 +337,18 @@ static int cuda_norm_back_apply(device *dev, const norm_shape *s, const normed *
                                 act *dy) {
     int rows = s->n / s->groups * s->hw, c = s->c;
 #define RUN(T, V, G)                                                                               \
+    lie l = lie_of(dev, APPLYING, back_blocks(G), s->groups, (size_t)rows, c / V);                 \
     launch(dev, back_apply<T, V, G>, dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, l, rows, c, \
            *y, (const T *)z, (const T *)dz, sums, count, (T *)dy)
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
-        lie l = lie_of(dev, APPLYING, 2, s->groups, (size_t)rows, c / V);                          \
-        if (!relu)                                                                                 \
+        if (!relu) {                                                                               \
             RUN(T, V, OPEN);                                                                       \
-        else if (z)                                                                                \
+        } else if (z) {                                                                            \
             RUN(T, V, BY_Z);                                                                       \
-        else                                                                                       \
+        } else {                                                                                   \
             RUN(T, V, BY_Y);                                                                       \
+        }                                                                                          \
     } while (0)
     BY_TYPE(dev, c, CALL);
 #undef CALL

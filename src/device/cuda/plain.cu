@@ -16,7 +16,6 @@ static geometry geometry_of(const conv_plan *p) {
 template <typename T>
 static __global__ void forward(geometry g, size_t total, const T *x, const float *w,
                                const float *bias, T *y) {
-    follow();
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     int o = (int)(i % g.co), ox = (int)(i / g.co % g.ow), oy = (int)(i / g.co / g.ow % g.oh);
@@ -36,7 +35,6 @@ static __global__ void forward(geometry g, size_t total, const T *x, const float
 template <typename T>
 static __global__ void back_data(geometry g, size_t total, const T *dy, const float *w, bool add,
                                  T *dx) {
-    follow();
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     int c = (int)(i % g.ci), ix = (int)(i / g.ci % g.w), iy = (int)(i / g.ci / g.w % g.h);
@@ -58,7 +56,6 @@ static __global__ void back_data(geometry g, size_t total, const T *dy, const fl
 /* One block a weight: every thread sums its pixels, then the threads' sums are added in halves. */
 template <typename T>
 static __global__ void back_filter(geometry g, const T *x, const T *dy, bool add, float *dw) {
-    follow();
     __shared__ float part[THREADS];
     size_t i = blockIdx.x, pixels = (size_t)g.n * g.oh * g.ow;
     int c = (int)(i % g.ci), kx = (int)(i / g.ci % g.k), ky = (int)(i / g.ci / g.k % g.k);

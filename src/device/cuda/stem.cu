@@ -85,7 +85,6 @@ static __device__ inline int channel_at(int t, int n) {
 static __global__ void __launch_bounds__(SUMMING, 1)
     stem_forward(int images, int h, int w, const bf16 *x, const float *weight, bf16 *y,
                  const float *shift, bool wanted, totals t) {
-    follow();
     extern __shared__ __align__(16) bf16 strips[];
     __shared__ alignas(16) float cell[4 * SUMMING];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
@@ -185,7 +184,6 @@ static __global__ void __launch_bounds__(SUMMING, 1)
  * partial: [blocks][K][CO] */
 static __global__ void __launch_bounds__(SUMMING, 1)
     stem_back_filter(int images, int h, int w, const bf16 *x, const bf16 *dy, float *partial) {
-    follow();
     extern __shared__ __align__(16) bf16 strips[];
     __shared__ float cell[K * CO];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
@@ -251,7 +249,6 @@ static __global__ void __launch_bounds__(SUMMING, 1)
 
 /* dw[channel][k] out of the blocks' parts; a block takes 32 channels of one k. */
 static __global__ void stem_fold(int blocks, const float *partial, bool add, float *dw) {
-    follow();
     __shared__ float part[8][32];
     int lane = threadIdx.x % 32, share = threadIdx.x / 32;
     int k = blockIdx.x / 2, channel = blockIdx.x % 2 * 32 + lane;

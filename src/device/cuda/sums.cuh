@@ -68,16 +68,17 @@ static inline finishing finishing_of(int passes, double count, float momentum, f
 
 /* Differences in double, the root in float: double roots and divisions are slow, and two roundings
  * of a float are within what is promised. */
+/* sums: of channel j, the groups' two numbers `stride` apart. */
 static __device__ inline void finish_channel(int c, int groups, const finishing &f,
-                                             const float *sums, int j) {
+                                             const float *sums, int stride, int j) {
     int per_pass = groups / f.passes;
     float running_mean = f.running[j], running_var = f.running[c + j];
     double shift = running_mean;
     for (int pass = 0; pass < f.passes; pass++) {
         double mean_sum = 0, var_sum = 0;
         for (int g = pass * per_pass; g < (pass + 1) * per_pass; g++) {
-            double mean = __ldcg(&sums[(2 * (size_t)g + 0) * c + j]) * f.inverse;
-            double var = __ldcg(&sums[(2 * (size_t)g + 1) * c + j]) * f.inverse - mean * mean;
+            double mean = sums[(2 * (size_t)g + 0) * stride] * f.inverse;
+            double var = sums[(2 * (size_t)g + 1) * stride] * f.inverse - mean * mean;
             if (var < 0) var = 0;
             f.stat[(2 * (size_t)g + 0) * c + j] = (float)(mean + shift);
             f.stat[(2 * (size_t)g + 1) * c + j] = 1 / sqrtf((float)(var + NORM_EPS));
@@ -114,35 +115,43 @@ static __device__ inline bool is_last(unsigned *counter, unsigned count) {
     return last;
 }
 
-/* The blocks' partial sums, once the last block of its chunk is here, of all groups: a few parts
- * side by side, each in order, then the parts.  F: floats read at once.  flat: [THREADS * F]. */
+/* The blocks' partial sums of all groups, once the last block of its chunk is here: parts side by
+ * side, each in order, then the parts.  F: floats read at once.  flat: [THREADS * F]. */
 template <int F, int THREADS = SUMMING>
 static __device__ void fold(int width, int c, float *flat, const totals &t) {
-    int tid = threadIdx.x, chunk = blockIdx.z, groups = gridDim.y;
-    if (!is_last(&t.counters[chunk], gridDim.x * groups)) return;
-    int items = 2 * width / F, parts = THREADS / items, part = tid / items, item = tid % items;
-    float total[2] = {0, 0}; /* this thread's channels over the groups; at most two of them */
-    for (int group = 0; group < groups; group++) {
-        const float *from =
-            t.partial + ((size_t)group * gridDim.z + chunk) * gridDim.x * 2 * width + item * F;
-        float sum[F] = {0};
-        if (part < parts) {
+    enum { KEPT = 2 * 2 * 64 }; /* two groups of 64 channels need not go through memory */
+    __shared__ float kept[KEPT];
+    int tid = threadIdx.x, chunk = blockIdx.z, groups = gridDim.y, blocks = gridDim.x;
+    if (!is_last(&t.counters[chunk], blocks * groups)) return;
+    int items = 2 * width / F, slots = THREADS / items, slot = tid / items, item = tid % items;
+    int at_once = groups < slots ? groups : slots, parts = slots / at_once;
+    bool keep = groups * 2 * width <= KEPT;
+    float total[2] = {0, 0}; /* this thread's numbers over the groups; at most two of them */
+    for (int first = 0; first < groups; first += at_once) {
+        int group = first + slot / parts;
+        if (slot < at_once * parts && group < groups) {
+            const float *from =
+                t.partial + ((size_t)group * gridDim.z + chunk) * blocks * 2 * width + item * F;
+            float sum[F] = {0};
 #pragma unroll 8
-            for (int block = part; block < gridDim.x; block += parts) {
+            for (int block = slot % parts; block < blocks; block += parts) {
                 float x[F];
                 floats<float, F>(load<float, F>(from + (size_t)block * 2 * width), x);
                 for (int i = 0; i < F; i++) sum[i] += x[i];
             }
-            for (int i = 0; i < F; i++) flat[(part * items + item) * F + i] = sum[i];
+            for (int i = 0; i < F; i++) flat[(slot * items + item) * F + i] = sum[i];
         }
         __syncthreads();
-        for (int i = tid, turn = 0; i < 2 * width; i += THREADS, turn++) {
-            float all = 0;
-            for (int j = 0; j < parts; j++) all += flat[j * 2 * width + i];
-            int channel = chunk * width + i % width;
-            if (t.sums && channel < c) t.sums[((size_t)group * 2 + i / width) * c + channel] = all;
-            total[turn & 1] += all;
-        }
+        for (int i = tid, turn = 0; i < 2 * width; i += THREADS, turn++)
+            for (int g = 0; g < at_once && first + g < groups; g++) {
+                float all = 0;
+                for (int j = 0; j < parts; j++) all += flat[(g * parts + j) * 2 * width + i];
+                int channel = chunk * width + i % width;
+                if (t.sums && channel < c)
+                    t.sums[((size_t)(first + g) * 2 + i / width) * c + channel] = all;
+                if (keep) kept[(first + g) * 2 * width + i] = all;
+                total[turn & 1] += all;
+            }
         __syncthreads();
     }
     for (int i = tid, turn = 0; i < 2 * width && t.first; i += THREADS, turn++) {
@@ -151,8 +160,12 @@ static __device__ void fold(int width, int c, float *flat, const totals &t) {
         if (to && channel < c) to[channel] = total[turn & 1] + (t.add ? to[channel] : 0);
     }
     int channel = chunk * width + tid;
-    if (t.finish.stat && tid < width && channel < c)
-        finish_channel(c, groups, t.finish, t.sums, channel);
+    if (t.finish.stat && tid < width && channel < c) {
+        if (keep)
+            finish_channel(c, groups, t.finish, kept + tid, width, channel);
+        else
+            finish_channel(c, groups, t.finish, t.sums + channel, c, channel);
+    }
 }
 
 /* From every thread's sums a, b of its channels to the totals. */

@@ -7,8 +7,6 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include <stdlib.h>
-
 typedef __nv_bfloat16 bf16;
 
 __device__ inline float to_float(float x) { return x; }
@@ -37,31 +35,11 @@ template <typename T, int V> __device__ inline void store(T *p, const float x[V]
 
 static inline cudaStream_t stream_of(device *dev) { return (cudaStream_t)cuda_stream(dev); }
 
-/* Every kernel begins with this: it waits until what was queued before is done.  On Hopper a kernel
- * is set up while the one before still runs (programmatic dependent launch), which hides a
- * microsecond or so a kernel. */
-static __device__ inline void follow() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* Queues a kernel that begins with follow(); launched() tells how that went. */
+/* Queues a kernel; launched() tells how that went. */
 template <typename... P, typename... A>
 static void launch(device *dev, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
                    A... arguments) {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = grid;
-    c.blockDim = dim3(threads);
-    c.dynamicSmemBytes = shared;
-    c.stream = stream_of(dev);
-    c.attrs = &early;
-    c.numAttrs = cuda_generation(dev) >= 90 && !getenv("CONR_NO_PDL");
-    cudaLaunchKernelEx(&c, kernel, P(arguments)...);
+    kernel<<<grid, threads, shared, stream_of(dev)>>>(P(arguments)...);
 }
 
 static inline int launched(const char *what) { return cuda_check((int)cudaGetLastError(), what); }
