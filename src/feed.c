@@ -150,20 +150,23 @@ static int plain_rows(feed *f, int64_t first, int count) {
     return failed ? fail_memory("images", (double)f->row * sizeof *f->host) : 0;
 }
 
-int feed_plain(feed *f, const step_values *at, int64_t first, int count, act *images) {
-    int rc = 0;
+int feed_plain_next(feed *f, int64_t first) {
+    int rc = 0, n = f->o.load.batch;
     device *dev = f->dev;
-    ASSERT(count <= f->o.load.batch);
     if (f->resident) {
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < n; i++)
             f->host_ids[i] = (int32_t)(first + i < f->store->n ? first + i : f->store->n - 1);
-        TRY(dev->op.put(dev, f->ids, f->host_ids, (size_t)count * sizeof *f->ids));
-        TRY(dev->op.views(dev, at, &f->job, f->ids, count, 2, images));
-        goto done;
+        return dev->op.put(dev, f->ids, f->host_ids, (size_t)n * sizeof *f->ids);
     }
-    TRY(plain_rows(f, first, count));
-    TRY(dev->op.put(dev, f->staged[0], f->host, (size_t)count * f->row * sizeof *f->host));
-    TRY(dev->op.act_from(dev, f->staged[0], (size_t)count * f->row, images));
+    TRY(plain_rows(f, first, n));
+    TRY(dev->op.put(dev, f->staged[0], f->host, (size_t)n * f->row * sizeof *f->host));
 done:
     return rc;
+}
+
+int feed_plain(feed *f, const step_values *at, act *images) {
+    device *dev = f->dev;
+    int n = f->o.load.batch;
+    return f->resident ? dev->op.views(dev, at, &f->job, f->ids, n, 2, images)
+                       : dev->op.act_from(dev, f->staged[0], (size_t)n * f->row, images);
 }

@@ -46,8 +46,9 @@ int feed_next(feed *f, uint32_t epoch, int64_t step);
  * order, the last two in the other. */
 int feed_views(feed *f, const step_values *at, bool stage2, act *images);
 
-/* Images first, first+1, ... (`count` of them, at most a batch) without randomness: [count] rows.
- * Behind the last image of the store the last is repeated. */
-int feed_plain(feed *f, const step_values *at, int64_t first, int count, act *images);
+/* Images first, first+1, ... (a batch of them) without randomness, in two halves likewise: images
+ * gets [batch] rows.  Behind the last image of the store the last is repeated. */
+int feed_plain_next(feed *f, int64_t first);
+int feed_plain(feed *f, const step_values *at, act *images);
 
 #endif

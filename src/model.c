@@ -316,7 +316,8 @@ int conr_embed(conr *c, const conr_model *m, conr_images *images, float **featur
     for (int64_t first = 0; first < s.n; first += batch) {
         int64_t count = s.n - first < batch ? s.n - first : batch;
         TRY(device_report(dev, "embedding", first, s.n));
-        TRY(feed_plain(&e.feed, e.values, first, batch, e.images));
+        TRY(feed_plain_next(&e.feed, first));
+        TRY(feed_plain(&e.feed, e.values, e.images));
         TRY(pass_forward(e.pass, &e.at, e.images, PASS_EVAL));
         TRY(pass_output(e.pass, m->net.projector_end, e.flat));
         TRY(dev->op.rows_normalize(dev, e.flat, batch, width, e.unit, e.norm));

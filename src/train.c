@@ -225,17 +225,27 @@ done:
 
 /* ---- clustering ------------------------------------------------------------------------------ */
 
+/* A batch's features, unit rows, into t->dq. */
+static int embed_batch(void *arg) {
+    int rc = 0;
+    trainer *t = arg;
+    parameters at = trainer_clustered(t);
+    TRY(feed_plain(&t->feed, t->at, t->images));
+    TRY(pass_forward(t->plain, &at, t->images, PASS_EVAL));
+    TRY(pass_output(t->plain, t->net.projector_end, t->flat));
+    TRY(t->dev->op.rows_normalize(t->dev, t->flat, t->n, t->d, t->dq, t->norm));
+done:
+    return rc;
+}
+
 int trainer_embed(trainer *t) {
     int rc = 0, n = t->n;
     device *dev = t->dev;
-    parameters at = trainer_clustered(t);
     for (int64_t first = 0; first < t->store->n; first += n) {
         int64_t count = t->store->n - first < n ? t->store->n - first : n;
         TRY(device_report(dev, "embedding", first, t->store->n));
-        TRY(feed_plain(&t->feed, t->at, first, n, t->images));
-        TRY(pass_forward(t->plain, &at, t->images, PASS_EVAL));
-        TRY(pass_output(t->plain, t->net.projector_end, t->flat));
-        TRY(dev->op.rows_normalize(dev, t->flat, n, t->d, t->dq, t->norm));
+        TRY(feed_plain_next(&t->feed, first));
+        TRY(dev->op.repeat(dev, embed_batch, t, &t->embedding));
         TRY(dev->op.get(dev, t->features + first * t->d, t->dq,
                         (size_t)count * t->d * sizeof *t->features));
     }
@@ -533,6 +543,7 @@ void trainer_close(trainer *t) {
     if (!t) return;
     feed_close(&t->feed);
     for (int s = 0; s < 2; s++) t->dev->op.recording_free(t->dev, t->step_of[s]);
+    t->dev->op.recording_free(t->dev, t->embedding);
     pass_free(t->online);
     pass_free(t->target);
     pass_free(t->plain);

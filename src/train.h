@@ -69,7 +69,8 @@ struct trainer {
     int32_t *host_rows;    /* [4n] host */
     float *loss;           /* [1]: grows until it is read */
     step_values *at;
-    recording *step_of[2]; /* a step of either stage, learned by heart */
+    recording *step_of[2]; /* a step of either stage, learned by heart; and */
+    recording *embedding;  /* a batch of the embedding */
     bool stage2;           /* of the step at hand */
     bool unrecorded;       /* steps are run operation by operation, to be looked at */
     size_t bytes;          /* of device memory */

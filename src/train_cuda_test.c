@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char engines[4096]; /* a file */
+
 enum { IMAGES = 256, SIDE = 32, STEPS = 10 };
 
 static unsigned char pixels_of_all[IMAGES][SIDE * SIDE * 3];
@@ -20,6 +22,7 @@ static const store images = {.n = IMAGES, .c = 3, .image = all};
 /* Four kinds of blotches, and noise. */
 static int draw_images(void **state) {
     (void)state;
+    snprintf(engines, sizeof engines, "%s", temporary_path("engines.txt"));
     rng r = rng_at(3, 0, 0, RNG_TEST);
     for (int i = 0; i < IMAGES; i++) {
         for (int p = 0; p < SIDE * SIDE * 3; p++) {
@@ -35,7 +38,7 @@ static int draw_images(void **state) {
 static const char *const pairs[][2] = {
     {"encoder", "resnet18"},    {"width", "16"},   {"hidden", "64"}, {"features", "32"},
     {"predictor_hidden", "64"}, {"batch", "64"},   {"epochs", "8"},  {"stage1_epochs", "4"},
-    {"warmup_epochs", "1"},     {"clusters", "4"}, {"queue", "256"}, {"lr", "0.05"},
+    {"warmup_epochs", "1"},     {"clusters", "4"}, {"queue", "256"}, {"lr", "0.01"},
     {"crop_scale", "0.3"},
 };
 
@@ -51,6 +54,7 @@ static void losses(const char *device_name, const char *framework, int stage, do
     rng r = rng_at(5, 0, 0, RNG_TEST);
     for (int i = 0; i < 4 * 32; i++) centroids[i] = 0.3f * (rng_float(&r) - 0.5f);
     assert_ok(conr_open(device_name, 0, &c));
+    c->dev->choices = engines; /* the second time chooses like the first */
     assert_ok(conr_settings_new(&s));
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         assert_ok(conr_settings_set(s, pairs[i][0], pairs[i][1]));
@@ -70,7 +74,7 @@ static void losses(const char *device_name, const char *framework, int stage, do
     conr_close(c);
 }
 
-static void follow(const char *device_name, double bound) {
+static void follow(const char *device_name, const double bound[2]) {
     static const char *const frameworks[] = {"byol", "simsiam", "moco"};
     for (int f = 0; f < 3; f++)
         for (int stage = 1; stage <= 2; stage++) {
@@ -87,20 +91,21 @@ static void follow(const char *device_name, double bound) {
             }
             print_message("%s, %s, stage %d: losses %.5f .. %.5f, apart by %.1e\n", device_name,
                           frameworks[f], stage, got[0], got[STEPS - 1], worst);
-            if (!(worst <= bound)) fail_msg("beyond %.1e", bound);
+            if (!(worst <= bound[stage - 1])) fail_msg("beyond %.1e", bound[stage - 1]);
         }
 }
 
-/* float32 against float32: rounding, through ten steps of batch norms */
+/* float32 against float32: rounding, through ten steps of batch norms; in stage 2 a neighbor that
+ * nearly ties may be another */
 static void fp32_follows(void **state) {
     (void)state;
-    follow("cuda-f32", 2e-3);
+    follow("cuda-f32", (double[]){1e-3, 5e-3});
 }
 
 /* bf16 has 8 bits: a cosine is off by up to some hundredths */
 static void bf16_follows(void **state) {
     (void)state;
-    follow("cuda", 5e-2);
+    follow("cuda", (double[]){5e-2, 5e-2});
 }
 
 int main(void) {
