@@ -7,14 +7,14 @@
 #   make test-long  the slow ones too: sanitizers over everything, ranks under mpirun, fuzzing
 #   make test-cuda  the tests that need an NVIDIA GPU
 #   make bench      measure this machine
-#   make cuda       build with the CUDA parts into build-cuda/
+#   make cuda       build with the CUDA backend into build-cuda/ (needs nvcc and cuDNN 9)
 #   make install    install into PREFIX (/usr/local)
 #   make format     put the code into its format;  make check-format only looks
 #   make clean      remove everything that was built
 
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
-sources = $(shell find include src cli fuzz -name '*.[ch]' -o -name '*.cu')
+sources = $(shell find include src cli fuzz -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 
 all: build/built
 

@@ -103,11 +103,13 @@ static int bench_train(conr *c, const arguments *a) {
            o.conr   ? "one CoNR step of two views"
            : o.byol ? "one BYOL step of two views"
                     : "forward + backward");
-    printf("step %.2f ms (best of %d) | %.1f steps/s | %.1f images/s | %.1f GFLOP/s, %.0f %% of "
-           "the FMA peak | "
-           "%.0f MiB\n",
+    double rate = r.flops / r.seconds;
+    bool tera = rate > 1e13; /* a GPU */
+    printf("step %.2f ms (best of %d), %.1f it/s | %.1f images/s | %.1f %cFLOP/s, %.0f %% of the "
+           "%s peak | %.0f MiB\n",
            1e3 * r.seconds, r.steps, 1 / r.seconds, r.images / r.seconds,
-           r.flops / r.seconds * 1e-9, 100 * r.flops / r.seconds / flops, r.bytes / (1 << 20));
+           rate * (tera ? 1e-12 : 1e-9), tera ? 'T' : 'G', 100 * rate / flops,
+           tera ? "matrix product's" : "FMA", r.bytes / (1 << 20));
     for (int i = 0; i < r.n_parts; i++)
         printf("  %-30s %5.1f %%\n", r.part[i].name, 100 * r.part[i].share);
     return finish_output();
