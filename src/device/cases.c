@@ -147,6 +147,9 @@ const char *case_name(const op_case *c) { return names[c->op]; }
 
 static bool is_conv(const op_case *c) { return c->op <= CASE_CONV_BACK_FILTER; }
 
+/* Operations on activations come first in the list. */
+static bool has_acts(const op_case *c) { return c->op <= CASE_MEAN_POOL_BACK; }
+
 static int out_side(const op_case *c, int side) {
     return (side + 2 * (c->k / 2) - c->k) / c->stride + 1;
 }
@@ -229,9 +232,9 @@ double case_bytes(const op_case *c, int n) {
 }
 
 double case_bound(const op_case *c, int n, act_type type) {
-    bool acts = c->op <= CASE_MEAN_POOL_BACK;
-    if (type == ACT_BF16 && acts) return 5e-3; /* measured 1e-3 to 3e-3: up to three roundings */
-    double length = 1;                         /* of the longest sum */
+    if (type == ACT_BF16 && has_acts(c))
+        return 5e-3;   /* measured 1e-3 to 3e-3: up to three roundings */
+    double length = 1; /* of the longest sum */
     if (c->op == CASE_CONV_FORWARD) length = (double)c->k * c->k * c->ci;
     if (c->op == CASE_CONV_BACK_DATA) length = (double)c->k * c->k * c->co;
     if (c->op == CASE_CONV_BACK_FILTER) length = (double)n * c->h * c->w;
@@ -302,8 +305,8 @@ static int floats_of(trial *t, size_t count, double size, double mean, float **o
     if (!host) return CONR_ENOMEM;
     rng r = rng_at(20, 0, t->drawn++, RNG_TEST);
     for (size_t i = 0; i < count; i++) host[i] = (float)(mean + size * rng_normal(&r));
-    for (size_t i = 0; t->type == ACT_BF16 && i < count && !isnan(mean); i++)
-        host[i] = to_bf16(host[i]);
+    bool rounded = t->type == ACT_BF16 && has_acts(&t->c) && !isnan(mean);
+    for (size_t i = 0; rounded && i < count; i++) host[i] = to_bf16(host[i]);
     TRY(slot(t, count * sizeof **out, (void **)out));
     TRY(t->dev->op.put(t->dev, *out, host, count * sizeof **out));
 done:

@@ -276,8 +276,6 @@ done:
     return rc;
 }
 
-#pragma weak cuda_feature_ops
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void cuda_close(device *dev) {
@@ -372,7 +370,7 @@ int device_cuda_open(device *dev, const char *name) {
     cuda_basic_ops(&dev->op);
     cuda_norm_ops(&dev->op);
     cuda_conv_ops(&dev->op);
-    if (cuda_feature_ops) cuda_feature_ops(&dev->op);
+    cuda_feature_ops(&dev->op);
     TRY(CUDA(StreamCreateWithFlags(&own->stream, cudaStreamNonBlocking)));
     TRY(CUDA(MemGetInfo(&available, &total)));
     dev->memory = available;
