@@ -33,6 +33,7 @@ extern const verb verb_bench;
 extern const verb verb_cluster;
 extern const verb verb_embed;
 extern const verb verb_eval;
+extern const verb verb_export;
 extern const verb verb_info;
 extern const verb verb_kmeans;
 extern const verb verb_neighbors;

@@ -457,6 +457,14 @@ CONR_API void conr_model_about(const conr_model *m, conr_model_info *out);
 CONR_API int conr_embed(conr *c, const conr_model *m, conr_images *images, float **features,
                         int64_t *n, int64_t *d);
 
+/* Writes the encoder for use elsewhere (docs/export.md).  format:
+ *   "safetensors"  weights under torchvision's own names; projector != 0: the projector, too, as
+ *                  projector.0.weight ...
+ *   "onnx"         a graph from `images` [N,c,size,size], values in [0,1], to `features` [N,d], the
+ *                  unit rows of conr_embed, and `encoder`, the encoder's output before the
+ *                  projector; projector is not read. */
+CONR_API int conr_export(const conr_model *m, const char *format, int projector, const char *path);
+
 /* Cluster, distance (1 - cos to its centroid) and boundary ratio of images in a CSV file:
  * path,cluster,distance,boundary[,label].  The features are those of conr_embed for the same
  * images. */

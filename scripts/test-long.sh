@@ -28,6 +28,15 @@ else
     echo "skipped: no nvcc here"
 fi
 
+step "exported encoders, run by ONNX Runtime and torchvision"
+venv=build/venv-export
+[ -x $venv/bin/python ] || python3 -m venv $venv || true
+$venv/bin/python -c 'import onnxruntime' 2>/dev/null || $venv/bin/pip install -q onnxruntime numpy ||
+    echo "skipped ONNX Runtime: it cannot be had from PyPI here"
+for python in $venv/bin/python /usr/bin/python3; do
+    if $python -c 'import numpy' 2>/dev/null; then $python scripts/check_export.py build/conr; fi
+done
+
 for make in golden/make*.py; do
     if /usr/bin/python3 -c 'import torch, torchvision, sklearn' 2>/dev/null; then
         step "$make gives the committed files"

@@ -17,16 +17,6 @@
 static const char *const encoder_names[] = {"resnet18", "resnet34", "small"};
 static const char *const stem_names[] = {"cifar", "imagenet", "small"};
 
-struct conr_model {
-    network net;
-    pixels_norm norm;
-    int short_side, channels;
-    char framework[32];
-    float *w, *running; /* host */
-    float *centroids;   /* [K,d] or NULL */
-    int64_t K;
-};
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 enum { MODEL_NOTES = 16, NOTE_TEXT = 128 };
@@ -108,6 +98,8 @@ done:
     free(running);
     return rc;
 }
+
+const char *model_stem(const conr_model *m) { return stem_names[m->net.spec.stem]; }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 

@@ -142,53 +142,50 @@ done:
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-int network_save(const network *net, const char *path, int parts, const float *w,
-                 const float *running, const tensor_note *note, int n_notes) {
-    int rc = 0, n = 0;
-    size_t used = 0;
-    arena memory = {0};
+int network_tensors(const network *net, int parts, const float *w, const float *running,
+                    arena *memory, tensor **out, int *n) {
     static const int64_t zero; /* torch counts batches and we do not; its loader wants the number */
-    tensor *list = arena_alloc(&memory, (size_t)net->n_layers * (PLACES + 1) * sizeof *list);
-    float *torch = memory_new("weights", net->n_weights, sizeof *torch);
-    if (!list || !torch) {
-        rc = CONR_ENOMEM;
-        goto done;
-    }
+    tensor *list = arena_alloc(memory, (size_t)net->n_layers * (PLACES + 1) * sizeof *list);
+    *out = list, *n = 0;
+    if (!list) return CONR_ENOMEM;
     for (int l = 0; l < net->n_layers; l++) {
         const layer *x = &net->layer[l];
         place at[PLACES];
         int places = parts & part_of(net, l) ? places_of(net, l, at) : 0;
         for (int i = 0; i < places; i++) {
             const float *from = (at[i].statistic ? running : w) + at[i].at;
-            tensor *t = &list[n++];
+            tensor *t = &list[(*n)++];
             *t = (tensor){.type = TENSOR_F32, .n_dims = at[i].n_dims, .count = at[i].count};
             memcpy(t->dim, at[i].dim, sizeof at[i].dim);
-            t->name = arena_text(&memory, at[i].name, strlen(at[i].name));
+            t->name = arena_text(memory, at[i].name, strlen(at[i].name));
             t->data = from;
             if (at[i].n_dims > 1) {
-                to_torch(from, x->co, x->ci, x->k * x->k, torch + used);
-                t->data = torch + used;
-                used += at[i].count;
+                float *torch = arena_alloc(memory, at[i].count * sizeof *torch);
+                if (!torch) return CONR_ENOMEM;
+                to_torch(from, x->co, x->ci, x->k * x->k, torch);
+                t->data = torch;
             }
-            if (!t->name) {
-                rc = CONR_ENOMEM;
-                goto done;
-            }
+            if (!t->name) return CONR_ENOMEM;
         }
         if (places && x->norm) {
             char name[FULL_NAME];
             snprintf(name, sizeof name, "%s.num_batches_tracked", x->norm_name);
-            tensor *t = &list[n++];
+            tensor *t = &list[(*n)++];
             *t = (tensor){.type = TENSOR_I64, .count = 1, .data = &zero};
-            if (!(t->name = arena_text(&memory, name, strlen(name)))) {
-                rc = CONR_ENOMEM;
-                goto done;
-            }
+            if (!(t->name = arena_text(memory, name, strlen(name)))) return CONR_ENOMEM;
         }
     }
+    return 0;
+}
+
+int network_save(const network *net, const char *path, int parts, const float *w,
+                 const float *running, const tensor_note *note, int n_notes) {
+    int rc = 0, n;
+    arena memory = {0};
+    tensor *list;
+    TRY(network_tensors(net, parts, w, running, &memory, &list, &n));
     TRY(tensors_write(path, list, n, note, n_notes));
 done:
-    free(torch);
     arena_free(&memory);
     return rc;
 }

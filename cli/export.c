@@ -1,0 +1,71 @@
+/* export.c: conr export: a trained encoder for other programs. */
+#include "cli.h"
+
+#include "conr.h"
+#include "run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const flag flags[] = {
+    {"out", "F", NULL, "the file to write"},
+    {"format", "NAME", NULL, "onnx or safetensors; without it the ending of --out says it"},
+    {"projector", NULL, NULL, "safetensors: the projector, too; ONNX always has it"},
+    {0},
+};
+
+static bool ends_in(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && !strcmp(text + n - m, end);
+}
+
+static int run(const arguments *a) {
+    const char *out = flag_text(a, "out"), *format = flag_text(a, "format");
+    int threads, rc = EXIT_OK;
+    if (!out) return usage_error("--out: is missing; give the file to write");
+    if (!format)
+        format = ends_in(out, ".onnx")          ? "onnx"
+                 : ends_in(out, ".safetensors") ? "safetensors"
+                                                : NULL;
+    if (!format) return usage_error("--format: is missing; give onnx or safetensors");
+    if (strcmp(format, "onnx") && strcmp(format, "safetensors"))
+        return usage_error("--format %s: no such format; use onnx or safetensors", format);
+    if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+    conr_model *model = NULL;
+    conr_model_info i;
+    conr *c = NULL;
+    if (conr_open("cpu", threads, &c) < 0 || conr_model_open(c, operand(a, 0), &model) < 0 ||
+        conr_export(model, format, flag_on(a, "projector"), out) < 0) {
+        rc = library_error();
+        goto done;
+    }
+    conr_model_about(model, &i);
+    if (flag_on(a, "json"))
+        rc = print_json(json_pack("{so ss ss si si si}", "out", json_name(out), "format", format,
+                                  "encoder", i.encoder, "size", i.size, "channels", i.channels,
+                                  "features", i.features));
+    else if (!flag_on(a, "quiet") && !strcmp(format, "onnx"))
+        fprintf(stderr, "%s: images [N,%d,%d,%d] in [0,1] to features [N,%d]\n", out, i.channels,
+                i.size, i.size, i.features);
+    else if (!flag_on(a, "quiet"))
+        fprintf(stderr, "%s: %s under torchvision's names\n", out, i.encoder);
+done:
+    conr_model_close(model);
+    conr_close(c);
+    return rc;
+}
+
+const verb verb_export = {
+    .name = "export",
+    .operands = "RUN --out F.onnx|F.safetensors",
+    .summary = "the trained encoder for use elsewhere: ONNX, or weights for torchvision",
+    .text = "onnx: takes images [N,channels,size,size] with values in [0,1] (normalization is\n"
+            "inside), gives `features`, the unit rows of conr embed, and `encoder`, what comes\n"
+            "before the projector.  safetensors: weights under the names of torchvision's\n"
+            "resnet18 and resnet34; docs/export.md says how to load them.\n"
+            "\nExample: conr export runs/photos --out photos.onnx\n",
+    .low = 1,
+    .high = 1,
+    .flags = flags,
+    .run = run,
+};
