@@ -187,13 +187,15 @@ static int close_epoch(run *r, int done_epochs) {
     bool look = last || done_epochs == t->o.stage1_epochs ||
                 (t->o.eval_every && done_epochs % t->o.eval_every == 0);
     if (look || stage2_next) {
-        bool known = t->o.clusters > 0;
+        bool known = r->o.clusters > 0;
         r->compared = t->K > 0;
         memcpy(r->previous, t->label, (size_t)t->store->n * sizeof *t->label);
         if (t->clustered != t->step) TRY(trainer_cluster(t));
-        if (!known) { /* K was estimated just now: it holds from here on, after a resume too */
+        if (!known && !stage2_next) {
+            t->o.clusters = 0; /* a guess for this look alone: features will be better */
+        } else if (!known) {   /* it holds from here on, after a resume too */
             char line[128];
-            r->o.clusters = t->o.clusters;
+            r->o.clusters = t->o.clusters = t->K;
             TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
             snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
             tell(r, line);
@@ -482,40 +484,119 @@ static int scaled(int value, int of, int to) {
 
 static int at_least(int value, int least) { return value > least ? value : least; }
 
-/* Times some steps of a throw-away trainer and chooses the epochs.  The stages keep their shares.
- */
-static int fit_budget(run *r) {
-    int rc = 0;
-    enum { STEPS = 6 };
-    trainer *t = NULL;
-    train_options *o = &r->o;
-    double start, each = 0, embed, sum;
-    TRY(trainer_open(r->c, &r->store, &r->norm, o, &t));
+/* The settings for a run of `epochs` epochs: the stages keep their shares. */
+static train_options lasting(const train_options *o, int epochs) {
+    train_options out = *o;
+    int whole = o->epochs;
+    out.stage1_epochs = scaled(o->stage1_epochs, whole, epochs);
+    out.warmup_epochs = o->warmup_epochs * epochs / whole;
+    out.relax_epochs = scaled(o->relax_epochs, whole, epochs);
+    if (o->eval_every) out.eval_every = at_least(scaled(o->eval_every, whole, epochs), 1);
+    out.checkpoint_every = at_least(scaled(o->checkpoint_every, whole, epochs), 1);
+    out.epochs = epochs;
+    return out;
+}
+
+/* Seconds that each thing takes. */
+typedef struct costs {
+    double epoch[2];                     /* the steps of an epoch of either stage */
+    double cluster, look, save, results; /* embedding included; at the end of an epoch; at last */
+} costs;
+
+/* Of a whole training: what close_epoch will do, added up. */
+static double duration(const costs *c, const train_options *o) {
+    double sum = c->results;
+    for (int done = 1; done <= o->epochs; done++) {
+        bool last = done == o->epochs, turn = done == o->stage1_epochs;
+        bool look = last || turn || (o->eval_every && done % o->eval_every == 0);
+        sum += c->epoch[done > o->stage1_epochs];
+        if (look || done >= o->stage1_epochs) sum += c->cluster;
+        if (look) sum += c->look;
+        if (last || turn || done % o->checkpoint_every == 0) sum += c->save;
+    }
+    return sum;
+}
+
+/* The mean time of a step from the one that stands next, over at least 4 steps and about
+ * `seconds`.  The first is left out: it sets things up. */
+static int time_steps(trainer *t, double seconds, double *each) {
+    int rc = 0, n = 0;
+    double start = 0, sum;
+    int64_t epoch = t->step / t->steps;
     TRY(trainer_seek(t));
-    for (int i = 0; i < STEPS && i < t->steps; i++) {
-        start = clock_now();
+    *each = 0;
+    do {
         TRY(trainer_step(t));
         TRY(trainer_loss(t, &sum)); /* waits */
-        double took = clock_now() - start;
-        if (i == 0 || took < each) each = took;
+        if (n == 0)
+            start = clock_now();
+        else
+            *each = (clock_now() - start) / n;
+        n++;
+    } while (t->step / t->steps == epoch && (n <= 4 || clock_now() - start < seconds));
+    if (*each == 0) *each = 1e-3; /* an epoch of one step */
+done:
+    return rc;
+}
+
+/* Times everything once with a throw-away trainer: steps of both stages, a clustering, a look, a
+ * checkpoint. */
+static int time_all(run *r, costs *c) {
+    int rc = 0;
+    trainer *t = NULL;
+    evaluation e;
+    double share = 0.02 * r->to->budget, start, each;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/checkpoint.new.safetensors", r->to->out);
+    TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &t));
+    TRY(time_steps(t, share, &each));
+    c->epoch[0] = c->epoch[1] = each * (double)t->steps;
+    start = clock_now();
+    TRY(trainer_cluster(t));
+    c->cluster = clock_now() - start;
+    start = clock_now();
+    TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
+                        (uint64_t)t->o.seed, &e));
+    c->look = clock_now() - start;
+    if (r->o.stage1_epochs < r->o.epochs) {
+        t->step = t->steps * r->o.stage1_epochs;
+        TRY(time_steps(t, share, &each));
+        c->epoch[1] = each * (double)t->steps;
     }
     start = clock_now();
-    TRY(trainer_embed(t));
-    embed = clock_now() - start;
-    /* k-means is less than an embedding where it matters */
-    double epoch = each * (double)t->steps, share2 = 1 - (double)o->stage1_epochs / o->epochs;
-    double looks = o->eval_every ? 1.0 / o->eval_every : 0;
-    double cost = epoch + 1.5 * embed * (share2 > looks ? share2 : looks);
-    int epochs = (int)(r->to->budget * 0.9 / cost), whole = o->epochs;
-    if (epochs < 2) epochs = 2;
-    o->stage1_epochs = scaled(o->stage1_epochs, whole, epochs);
-    o->warmup_epochs = o->warmup_epochs * epochs / whole;
-    o->relax_epochs = scaled(o->relax_epochs, whole, epochs);
-    if (o->eval_every) o->eval_every = at_least(scaled(o->eval_every, whole, epochs), 1);
-    o->checkpoint_every = at_least(scaled(o->checkpoint_every, whole, epochs), 1);
-    o->epochs = epochs;
+    TRY(checkpoint_save(t, &r->state, path));
+    c->save = clock_now() - start;
+    c->results =
+        2 * c->save + c->look; /* model, features, labels: of a checkpoint's size or less */
 done:
+    remove(path);
     trainer_close(t);
+    return rc;
+}
+
+/* Chooses the epochs so that all of it, from the first look at the images to the last file, takes
+ * the time given. */
+static int fit_budget(run *r) {
+    int rc = 0, low = 2, high;
+    costs c = {0};
+    TRY(time_all(r, &c));
+    /* a machine is rarely as quiet all the time as it was just now */
+    double left = 0.95 * (r->to->budget - (clock_now() - r->began));
+    for (high = 4; high < 1000000; high *= 2) {
+        train_options o = lasting(&r->o, high);
+        if (duration(&c, &o) > left) break;
+        low = high;
+    }
+    while (high - low > 1) { /* longer is dearer */
+        int middle = low + (high - low) / 2;
+        train_options o = lasting(&r->o, middle);
+        if (duration(&c, &o) <= left)
+            low = middle;
+        else
+            high = middle;
+    }
+    r->o = lasting(&r->o, low);
+done:
     return rc;
 }
 
