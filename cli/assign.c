@@ -4,12 +4,14 @@
 #include "conr.h"
 #include "data.h"
 #include "progress.h"
+#include "sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 static const flag flags[] = {
     {"out", "F.csv", NULL, "where they go: path,cluster,distance,boundary[,label]"},
+    SORT_FLAGS,
     DATA_FLAGS,
     {0},
 };
@@ -78,7 +80,7 @@ static int assign(const arguments *a, conr *c, const conr_model *model, conr_ima
                            boundary) < 0 ||
              conr_write_clusters(flag_text(a, "out"), m, labels, distances, boundary, n) < 0)
         rc = library_error();
-    else
+    else if ((rc = sort_images(a, c, m, labels, n, info.clusters)) == EXIT_OK)
         rc = print_result(a, m, labels, n, info.clusters);
     free(labels);
     free(distances);
@@ -91,7 +93,9 @@ static int run(const arguments *a) {
     conr_images_options io;
     int threads, rc;
     if (!flag_text(a, "out")) return usage_error("--out: is missing; give the file to write");
-    if ((rc = data_options(a, &io)) || (rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+    if ((rc = data_options(a, &io)) || (rc = flag_int(a, "threads", 0, 1024, &threads)) ||
+        (rc = sort_check(a)))
+        return rc;
     conr *c = NULL;
     conr_model *model = NULL;
     conr_images *m = NULL;

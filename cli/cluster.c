@@ -10,6 +10,7 @@
 #include "progress.h"
 #include "recipe.h"
 #include "run.h"
+#include "sort.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static const flag flags[] = {
     {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
     {"out", "RUN", NULL, "the run's folder"},
     {"budget", "TIME", NULL, "choose the epochs so that it takes about this long: 10m, 2h"},
+    SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
     {0},
@@ -197,7 +199,8 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
     o.budget = budget;
     recipe_images(wanted, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = settle(a, c, m, o.budget, wanted, s)) ||
-        (rc = run_train(c, src, m, s, &o, NULL, &result, NULL)))
+        (rc = run_train(c, src, m, s, &o, NULL, &result, NULL)) ||
+        (rc = sort_run(a, c, m, o.out, result.clusters)))
         goto done;
     if (flag_on(a, "json")) {
         rc = print_json(run_json(o.out, m, &result));
@@ -220,7 +223,7 @@ static int run(const arguments *a) {
     if (!flag_text(a, "out")) return usage_error("--out: is missing; give the run's folder");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
         (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &budget))) ||
-        (rc = run_refuse_begun(flag_text(a, "out"))))
+        (rc = run_refuse_begun(flag_text(a, "out"))) || (rc = sort_check(a)))
         return rc;
     if (conr_settings_new(&wanted) < 0 || conr_settings_new(&s) < 0)
         rc = library_error();
@@ -244,6 +247,7 @@ const verb verb_cluster = {
     .text =
         "Chooses settings by the images and the device, says which, trains, clusters, and writes\n"
         "a run's folder: labels.csv (path,cluster,distance,boundary), the model, the features.\n"
+        "--sort-into DIR puts links to the images into DIR/cluster-00, cluster-01, ...\n"
         "Ctrl-C saves, conr train --resume --data SRC --out RUN goes on.  conr assign gives new\n"
         "images their clusters.  SRC: see conr help info.\n"
         "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n",

@@ -471,6 +471,14 @@ CONR_API int conr_export(const conr_model *m, const char *format, int projector,
 CONR_API int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
                                  const float *distances, const float *boundary, int64_t n);
 
+/* Puts images into folder/cluster-00, ...: symbolic links to their files, copies with copy != 0;
+ * images of arrays become PNG files.  Of equal names the later get their number.  labels: [n], in
+ * 0 .. clusters-1.  The folder must be empty or not there, which conr_sort_check tells beforehand;
+ * after a failure it is as before. */
+CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *labels, int64_t n,
+                              int clusters, const char *folder, int copy);
+CONR_API int conr_sort_check(const char *folder);
+
 #ifdef __cplusplus
 }
 #endif

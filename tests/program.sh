@@ -29,7 +29,7 @@ expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench
 expect 0 1 "conr bench" bench --help
-for verb in cluster train sweep embed assign info neighbors kmeans eval; do expect 0 1 "Example: conr $verb" help $verb; done
+for verb in cluster train sweep embed assign export info neighbors kmeans eval; do expect 0 1 "Example: conr $verb" help $verb; done
 expect 2 2 "no verb given"
 expect 2 2 "no such verb" frobnicate
 expect 2 2 "no such verb" help frobnicate

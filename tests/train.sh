@@ -136,6 +136,36 @@ ok assign "$work/whole" "$data" --out "$work/a.csv" --json
 has '"nmi"'
 refused 1 "$work/data" embed "$data" "$data" --out "$work/x.npy"
 
+# ---- sorted into folders: images of arrays as PNG files, which are images again
+ok assign "$work/whole" "$data" --out "$work/a.csv" --sort-into "$work/sorted/png"
+[ "$(find "$work/sorted/png" -name '*.png' | wc -l)" = $n ] || complain "--sort-into: not $n images"
+line=$(sed -n 8p "$work/whole/labels.csv") # image 6
+[ -s "$work/sorted/png/cluster-$(printf %02d "$(echo "$line" | cut -d, -f2)")/t10k-images-idx3-ubyte-00006.png" ] || complain "--sort-into: image 6 is not where '$line' says"
+ok kmeans "$work/sorted/png" --clusters 2 --out "$work/l.npy"
+refused 1 "is not empty" assign "$work/whole" "$data" --out "$work/a.csv" --sort-into "$work/sorted/png"
+refused 2 "--sort-into" assign "$work/whole" "$data" --out "$work/a.csv" --copy
+# links and copies; names that collide
+find "$work/sorted/png" -name '*.png' | sort | head -20 >"$work/list"
+while read -r path; do mkdir -p "$work/twins/a" "$work/twins/b"; cp "$path" "$work/twins/a/"; cp "$path" "$work/twins/b/"; done <"$work/list"
+ok assign "$work/whole" "$work/twins" --out "$work/a.csv" --sort-into "$work/sorted/links"
+[ "$(find "$work/sorted/links" -type l | wc -l)" = 40 ] || complain "--sort-into: not 40 links"
+[ "$(find -L "$work/sorted/links" -type f | xargs readlink -f | sort -u | wc -l)" = 40 ] || complain "--sort-into: links to other than 40 files"
+ok assign "$work/whole" "$work/twins" --out "$work/a.csv" --sort-into "$work/sorted/copies" --copy
+[ "$(find "$work/sorted/copies" -type f | wc -l)" = 40 ] || complain "--copy: not 40 files"
+[ "$(ls "$work/sorted" | wc -l)" = 3 ] || complain "--sort-into left something beside: $(ls "$work/sorted")"
+
+# ---- for other programs (what is in the files: export_test)
+ok export "$work/whole" --out "$work/e.onnx"
+ok export "$work/whole" --out "$work/e.safetensors" --projector --json
+has '"format": "safetensors"'
+ok export "$work/whole/model.safetensors" --format onnx --out "$work/e2"
+cmp -s "$work/e.onnx" "$work/e2" || complain "export differs from itself"
+ok train "${recipe[@]}" --set epochs=1 --set stage1_epochs=1 --init "$work/e.safetensors" --out "$work/init"
+refused 2 "--format" export "$work/whole" --out "$work/e"
+refused 2 "no such format" export "$work/whole" --out "$work/x" --format tf
+refused 1 "$work/data" export "$data" --out "$work/x.onnx"
+refused 1 "cannot be written" export "$work/whole" --out "$work/no/where.onnx"
+
 # ---- many runs; a finished sweep repeats nothing
 sweep=(sweep "${recipe[@]}" --set epochs=2 --set stage1_epochs=1 --grid fr0=0.8,1 --seeds 2 --out "$work/sweep")
 ok "${sweep[@]}"
@@ -148,8 +178,9 @@ refused 1 "another --out" "${sweep[@]}" --set lr=0.2
 refused 2 "--seeds" sweep "${recipe[@]}" --grid seed=1,2 --out "$work/x"
 
 # ---- the main job, with K unknown and settings of its own
-ok cluster "$data" --clusters auto:2-12 --out "$work/deep/er/auto" --set width=4 --set size=16 --set epochs=4 --set hidden=32 --set restarts=2
+ok cluster "$data" --clusters auto:2-12 --out "$work/deep/er/auto" --set width=4 --set size=16 --set epochs=4 --set hidden=32 --set restarts=2 --sort-into "$work/sorted/auto"
 has "clusters"
+[ "$(find "$work/sorted/auto" -name '*.png' | wc -l)" = $n ] || complain "cluster --sort-into: not $n images"
 [ -s "$work/deep/er/auto/DONE" ] || complain "cluster left no DONE"
 grep -q '^clusters: 0' "$work/deep/er/auto/options.yaml" && complain "cluster did not write the K it found"
 refused 1 "more than the $n images" cluster "$data" --clusters 1000 --out "$work/x"
