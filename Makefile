@@ -56,8 +56,10 @@ cuda: deps
 test-cuda: cuda
 	@ctest --test-dir build-cuda --output-on-failure -L cuda
 
+# DESTDIR=... puts a staged installation elsewhere; the loader's cache is told of a real one.
 install: build/built
-	cmake --install build --prefix $(PREFIX)
+	@cmake --install build --prefix $(PREFIX) | grep -v '^-- Up-to-date'
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 format:
 	clang-format -i $(sources)

@@ -22,6 +22,8 @@ static const flag common[] = {
     {0},
 };
 
+const flag *common_flags(void) { return common; }
+
 enum { MAX_FLAGS = 64 };
 
 struct arguments {

@@ -6,6 +6,12 @@
 
 int verb_run(const verb *v, int argc, char **argv); /* argv: the words behind the verb */
 int verb_help(const verb *v);
+const verb *verb_at(int i);     /* of those that the help lists, in its order; NULL: no more */
+const flag *common_flags(void); /* ending with an empty one */
+
+/* pages.c: not listed */
+extern const verb verb_completion;
+extern const verb verb_man;
 
 /* progress.c */
 void progress_end(void);    /* takes the line off the terminal */

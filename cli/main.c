@@ -16,8 +16,10 @@ enum { N_VERBS = sizeof verbs / sizeof *verbs };
 static const verb *find(const char *name) {
     for (int i = 0; i < N_VERBS; i++)
         if (!strcmp(verbs[i]->name, name)) return verbs[i];
-    return NULL;
+    return !strcmp(name, "completion") ? &verb_completion : !strcmp(name, "man") ? &verb_man : NULL;
 }
+
+const verb *verb_at(int i) { return i < N_VERBS ? verbs[i] : NULL; }
 
 static int help(void) {
     printf("conr " CONR_VERSION ": clusters images without labels\n\n"
