@@ -1,8 +1,7 @@
 /* cluster.c: conr cluster: the main job, with settings chosen from the images and the device.
  *
- * What is chosen is plain rules, so that the same images on the same kind of device give the same
- * settings; they are printed with their reasons, written to the run's options.yaml, and each can be
- * overruled by --set.  What depends on another setting follows the overruled one. */
+ * The library chooses; the settings are printed with their reasons, written to the run's
+ * options.yaml, and each can be overruled by --set. */
 #include "cli.h"
 
 #include "conr.h"
@@ -12,8 +11,8 @@
 #include "run.h"
 #include "sort.h"
 
-#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const flag flags[] = {
@@ -26,163 +25,43 @@ static const flag flags[] = {
     {0},
 };
 
-enum {
-    FEWEST = 16,      /* images that there is anything to learn from */
-    GUESSED_K = 25,   /* for the size of neighborhoods, where K is still unknown */
-    SHORT_BUDGET = 20 /* minutes, below which the network stays narrow */
-};
-
-/* What the choice stands on. */
-typedef struct facts {
-    const arguments *a;
-    const conr_settings *wanted; /* the --set alone */
-    int64_t n;
-    int side; /* of a usual image: its shorter one */
-    bool gray, gpu;
-    double budget; /* seconds; 0: none */
-    int clusters;  /* 0: unknown yet */
-    bool tell;
-} facts;
-
-/* Sets one setting with a reason, unless --set has; returns the value that holds. */
-static double choose(const facts *f, conr_settings *s, const char *key, const char *value,
-                     const char *why) {
-    char text[SETTING_SIZE];
-    bool given = recipe_names(f->a, key);
-    setting_put(s, key, "%s", given ? setting_text(f->wanted, key, text) : value);
-    if (f->tell)
-        fprintf(stderr, "  %-20s %-10s %s\n", key, setting_text(s, key, text),
-                given ? "as --set says" : why);
-    return setting_number(s, key);
+static void tell_choice(const char *key, const char *value, const char *why, void *user) {
+    (void)user;
+    fprintf(stderr, "  %-20s %-10s %s\n", key, value, why ? why : "as --set says");
 }
 
-static double choose_number(const facts *f, conr_settings *s, const char *key, double value,
-                            const char *why) {
-    char text[32];
-    snprintf(text, sizeof text, "%.4g", value);
-    return choose(f, s, key, text, why);
-}
-
-static int choose_size(const facts *f, conr_settings *s) {
-    int side = f->side;
-    if (side <= 32)
-        return (int)choose_number(f, s, "size", side <= 16 ? 16 : (side + 3) / 4 * 4,
-                                  "the images' own");
-    int size = side <= 80 ? 64 : side <= 112 ? 96 : side <= 176 ? 128 : 224;
-    if (!f->gpu && size > 64)
-        return (int)choose_number(f, s, "size", 64, "the images are larger, but this is a CPU");
-    return (int)choose_number(f, s, "size", size, "by the images' usual side");
-}
-
-/* The network and its heads; returns whether it is the small one. */
-static bool choose_encoder(const facts *f, conr_settings *s, int size) {
-    bool little = size <= 32 && f->gray, large = f->n >= 20000 && (!f->budget || f->budget > 3600);
-    char encoder[SETTING_SIZE];
-    if (!f->gpu || little)
-        choose(f, s, "encoder", "small", f->gpu ? "small gray images" : "this is a CPU");
-    else if (size <= 32)
-        choose(f, s, "encoder", "resnet18", "usual at this size");
-    else
-        choose(f, s, "encoder", large ? "resnet34" : "resnet18",
-               large ? "many images" : "few images or little time");
-    bool small = !strcmp(setting_text(s, "encoder", encoder), "small");
-    bool hurry = f->budget > 0 && f->budget < SHORT_BUDGET * 60;
-    if (small)
-        choose_number(f, s, "width", f->gray || (hurry && !f->gpu) ? 16 : 32,
-                      f->gray ? "gray images" : "colors");
-    choose_number(f, s, "hidden", small ? 512 : 4096, "goes with the encoder");
-    choose_number(f, s, "predictor_hidden", small ? 512 : 4096, "goes with the encoder");
-    choose_number(f, s, "features", small ? 64 : 256, "goes with the encoder");
-    return small;
-}
-
-static int choose_batch(const facts *f, conr_settings *s, bool small) {
-    int most = small ? 128 : 256, batch = 32;
-    while (batch > f->n) batch /= 2;
-    while (2 * batch <= most && 2 * batch <= f->n / 8) batch *= 2;
-    return (int)choose_number(f, s, "batch", batch, "a power of two, several steps an epoch");
-}
-
-/* Enough images seen for the network at hand: what the recipes of the same kind see. */
-static void choose_epochs(const facts *f, conr_settings *s, bool small, int size) {
-    double seen = small ? 600e3 : 12e6, least = small ? 20 : 100, most = small ? 400 : 1000;
-    double epochs = fmin(most, fmax(least, ceil(seen / (double)f->n)));
-    if (size > 32 && !f->gpu) epochs = fmax(least, ceil(epochs / 2));
-    epochs = choose_number(f, s, "epochs", epochs,
-                           f->budget ? "before the budget changes it" : "by the number of images");
-    choose_number(f, s, "stage1_epochs", floor(epochs * (small ? 0.625 : 0.8)),
-                  "the plain framework first");
-    choose_number(f, s, "warmup_epochs", fmin(50, floor(epochs / 16)), "a sixteenth");
-    choose_number(f, s, "relax_epochs", 0, "over all of stage 2");
-    choose_number(f, s, "eval_every", fmax(1, floor(epochs / 20)), "twenty times");
-    choose_number(f, s, "checkpoint_every", fmax(1, floor(epochs / 20)), "twenty times");
-}
-
-/* Settings that short runs of the small network need, and neighborhoods that fit the batch. */
-static void choose_rest(const facts *f, conr_settings *s, bool small, int batch) {
-    int K = f->clusters ? f->clusters : GUESSED_K;
-    choose_number(f, s, "lr", (small ? 0.4 : 0.05) * batch / 256, "grows with the batch");
-    if (small) {
-        choose_number(f, s, "predictor_lr", 2.5, "a high lr already");
-        choose_number(f, s, "average", 0.99, "a short run");
-        choose_number(f, s, "stage2_lr", 0.3, "a short run");
-        choose_number(f, s, "stage2_predictor_lr", 0.3, "a short run");
-        choose_number(f, s, "crop_scale", f->gray ? 0.4 : 0.25, "a small network");
-    }
-    int near = batch / K < 2 ? 2 : batch / K > 10 ? 10 : batch / K;
-    const char *why = near < 10 ? "a batch has no more of one cluster" : "the paper's";
-    choose_number(f, s, "k", near, why);
-    choose_number(f, s, "k1", near, why);
-    if (!f->clusters && f->n < 500)
-        choose_number(f, s, "clusters_high", fmax(3, floor((double)f->n / 10)), "few images");
-}
-
-static void choose_all(const facts *f, conr_settings *s) {
-    if (f->tell) fprintf(stderr, "settings chosen; --set KEY=VALUE changes any:\n");
-    int size = choose_size(f, s);
-    bool small = choose_encoder(f, s, size);
-    int batch = choose_batch(f, s, small);
-    choose_epochs(f, s, small, size);
-    choose_rest(f, s, small, batch);
-    if (f->tell) fputc('\n', stderr);
-}
-
-/* The shorter side of a usual image.  Of sizes that differ only the extremes are known: their
- * geometric middle. */
-static int usual_side(const conr_images_info *i) {
-    double w = sqrt((double)i->width[0] * i->width[1]);
-    double h = sqrt((double)i->height[0] * i->height[1]);
-    return (int)lround(fmin(w, h));
+/* The keys that --set names, with blanks between.  Released by free. */
+static char *named_keys(const arguments *a) {
+    size_t room = 1, at = 0;
+    const char *pair;
+    for (int i = 0; (pair = flag_nth(a, "set", i)); i++) room += strlen(pair) + 1;
+    char *out = calloc(1, room);
+    for (int i = 0; out && (pair = flag_nth(a, "set", i)); i++)
+        at += (size_t)snprintf(out + at, room - at, "%.*s ", (int)strcspn(pair, "="), pair);
+    return out;
 }
 
 /* Fills s: from the recipe, or by choice; then what the flags say.  0, or an exit code. */
 static int settle(const arguments *a, conr *c, const conr_images *m, double budget,
-                  const conr_settings *wanted, conr_settings *s) {
+                  conr_settings *s) {
     conr_images_info i;
+    bool tell = !flag_on(a, "quiet");
     conr_images_about(m, &i);
-    int K = (int)setting_number(wanted, "clusters"), rc;
-    if (K > i.n)
+    int rc, K;
+    if ((rc = recipe_fill(a, s))) return rc;
+    if ((K = (int)setting_number(s, "clusters")) > i.n)
         return failed("--clusters %d: more than the %lld images; ask for fewer", K, (long long)i.n);
-    if (i.n < FEWEST)
-        return failed("%s: %lld images are too few to learn from; give at least %d, or use conr "
-                      "kmeans",
-                      operand(a, 0), (long long)i.n, FEWEST);
-    if ((rc = recipe_read(a, s)) || (rc = recipe_flags(a, s)) || (rc = recipe_sets(a, s)))
-        return rc;
     if (flag_on(a, "recipe")) return EXIT_OK;
-    facts f = {.a = a,
-               .wanted = wanted,
-               .n = i.n,
-               .side = usual_side(&i),
-               .gray = i.channels == 1,
-               .gpu = !strncmp(conr_device(c), "cuda", 4),
-               .budget = budget,
-               .clusters = K,
-               .tell = !flag_on(a, "quiet")};
-    if (f.tell)
+    if (tell) {
         fprintf(stderr, "%s: %lld images, %s, %s; on %s\n", operand(a, 0), (long long)i.n, i.kind,
-                f.gray ? "gray" : "color", conr_device(c));
-    choose_all(&f, s);
+                i.channels == 1 ? "gray" : "color", conr_device(c));
+        fprintf(stderr, "settings chosen; --set KEY=VALUE changes any:\n");
+    }
+    char *fixed = named_keys(a);
+    rc = conr_settings_choose(c, m, budget, fixed, s, tell ? tell_choice : NULL, NULL);
+    free(fixed);
+    if (rc < 0) return library_error();
+    if (tell) fputc('\n', stderr);
     return EXIT_OK;
 }
 
@@ -198,7 +77,7 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
     o.out = flag_text(a, "out");
     o.budget = budget;
     recipe_images(wanted, texts, &io);
-    if ((rc = data_open(c, src, &io, &m)) || (rc = settle(a, c, m, o.budget, wanted, s)) ||
+    if ((rc = data_open(c, src, &io, &m)) || (rc = settle(a, c, m, o.budget, s)) ||
         (rc = run_train(c, src, m, s, &o, NULL, &result, NULL)) ||
         (rc = sort_run(a, c, m, o.out, result.clusters)))
         goto done;

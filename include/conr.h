@@ -394,6 +394,17 @@ CONR_API int conr_settings_get(const conr_settings *s, const char *key, char *ou
 /* Settings that contradict each other fail here, as they would in conr_train. */
 CONR_API int conr_settings_check(const conr_settings *s);
 
+/* Told once for each setting that was looked at; why: NULL where the caller had fixed it. */
+typedef void conr_on_choice(const char *key, const char *value, const char *why, void *user);
+
+/* Settings that fit the images and the device, by plain rules: what `conr cluster` trains with.
+ * Keys that `fixed` names (with blanks between; NULL: none) stay as they are in s, clusters always
+ * does, and what depends on them follows.  budget: as in conr_train_options.  on_choice: NULL is
+ * fine. */
+CONR_API int conr_settings_choose(const conr *c, const conr_images *m, double budget,
+                                  const char *fixed, conr_settings *s, conr_on_choice *on_choice,
+                                  void *user);
+
 /* Setting i = 0, 1, ... of the list.  Returns 0 beyond the last. */
 typedef struct conr_setting_info {
     const char *key, *initial;
