@@ -148,4 +148,5 @@ const verb verb_bench = {
     .high = 1,
     .flags = flags,
     .run = run,
+    .many = true,
 };

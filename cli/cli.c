@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Every verb takes these. */
 static const flag common[] = {
@@ -40,11 +41,30 @@ struct arguments {
     int n_operands;
 };
 
-static void print_error(const char *format, va_list args) {
+/* Of many processes that fail by the same mistake the first speaks, and its end is the end of all;
+ * the others give it time.  Only who fails alone is heard. */
+static FILE *errors_to;
+
+void be_silent(void) {
+    FILE *nowhere = fopen("/dev/null", "w");
+    if (!nowhere) return;
+    errors_to = stderr;
+    stderr = stdout = nowhere;
+}
+
+static FILE *last_words(void) {
+    FILE *to = errors_to ? errors_to : stderr;
     progress_end();
-    fputs("conr: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    if (errors_to) nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    fputs("conr: ", to);
+    if (errors_to) fprintf(to, "rank %d: ", conr_rank(NULL));
+    return to;
+}
+
+static void print_error(const char *format, va_list args) {
+    FILE *to = last_words();
+    vfprintf(to, format, args);
+    fputc('\n', to);
 }
 
 int usage_error(const char *format, ...) {
@@ -64,8 +84,7 @@ int failed(const char *format, ...) {
 }
 
 int library_error(void) {
-    progress_end();
-    fprintf(stderr, "conr: %s\n", conr_error());
+    fprintf(last_words(), "%s\n", conr_error());
     return was_interrupted() ? EXIT_INTERRUPTED : EXIT_FAILED;
 }
 

@@ -26,6 +26,7 @@ typedef struct verb {
     int low, high;        /* how many operands; high < 0: any number */
     const flag *flags;    /* its own, ending with an empty one; NULL: none */
     int (*run)(const arguments *a);
+    bool many; /* one job of many processes, under mpirun or srun; else one process does it */
 } verb;
 
 extern const verb verb_assign;

@@ -12,6 +12,8 @@ const flag *common_flags(void); /* ending with an empty one */
 /* pages.c: not listed */
 extern const verb verb_completion;
 extern const verb verb_man;
+/* From now on nothing is printed but the error by which this process, and no other, fails. */
+void be_silent(void);
 
 /* progress.c */
 void progress_end(void);    /* takes the line off the terminal */

@@ -134,4 +134,5 @@ const verb verb_cluster = {
     .high = 1,
     .flags = flags,
     .run = run,
+    .many = true,
 };

@@ -50,5 +50,11 @@ int main(int argc, char **argv) {
         return v ? verb_help(v) : unknown(argv[2]);
     }
     const verb *v = find(name);
+    int count, rank = conr_rank(&count);
+    if (rank < 0) return library_error();
+    if (rank > 0) be_silent();
+    if (v && count > 1 && !v->many)
+        return failed("%s: works in one process, and %d were started; start it without mpirun",
+                      name, count);
     return v ? verb_run(v, argc - 2, argv + 2) : unknown(name);
 }

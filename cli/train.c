@@ -146,4 +146,5 @@ const verb verb_train = {
         "             --from runs/cifar10@800 --stage 2 --set fr0=0.9 --out runs/fr90\n",
     .flags = flags,
     .run = run,
+    .many = true,
 };

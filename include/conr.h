@@ -72,6 +72,12 @@ typedef struct conr conr;
 CONR_API int conr_open(const char *device, int threads, conr **out);
 CONR_API void conr_close(conr *c); /* NULL is fine */
 
+/* Which process this is of those that mpirun or srun has started for one training (conr_train,
+ * conr_bench_train), and in *count (NULL is fine) how many there are; 0 of 1 where it was started
+ * alone.  All make the same calls; 0 alone writes files, and should be the one to speak.  A process
+ * that exits with another code than 0 brings the others down. */
+CONR_API int conr_rank(int *count);
+
 /* The opened device in words, e.g. "cpu, 2 threads".  Owned by the context. */
 CONR_API const char *conr_device(const conr *c);
 
@@ -149,6 +155,10 @@ typedef struct conr_bench_train_result {
         double share; /* of a step's time */
     } part[12];
     int n_parts;
+    /* of the processes of one training (conr_rank): */
+    int ranks;
+    double collectives; /* seconds a step that the host spends in collectives */
+    double overlap;     /* share of the gradients' way that the backward pass hides */
 } conr_bench_train_result;
 
 CONR_API int conr_bench_train(conr *c, const conr_bench_train_options *o,

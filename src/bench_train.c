@@ -153,7 +153,7 @@ static int plain_step(void *arg) {
     parameters at = {b->w, b->running};
     TRY(pass_forward(b->pass, &at, b->images, PASS_TRAIN));
     TRY(pass_output(b->pass, b->net.n_layers, b->y));
-    TRY(pass_backward(b->pass, &at, b->images, b->y, false, b->dw));
+    TRY(pass_backward(b->pass, &at, b->images, b->y, false, NULL, b->dw));
 done:
     return rc;
 }

@@ -318,6 +318,30 @@ done:
     return rc;
 }
 
+/* What rank 0 has read, told to all: a run's folder need not be in step everywhere. */
+static int tell(loading *l, checkpoint_state *s) {
+    int rc = 0;
+    trainer *t = l->t;
+    ranks *r = &t->ranks;
+    TRY(ranks_tell(r, s, sizeof *s));
+    TRY(ranks_tell(r, &t->step, sizeof t->step));
+    TRY(ranks_tell(r, &t->clustered, sizeof t->clustered));
+    TRY(ranks_tell(r, &t->objective, sizeof t->objective));
+    TRY(ranks_tell(r, l->found, sizeof l->found));
+    TRY(ranks_tell(r, &l->found_labels, sizeof l->found_labels));
+    TRY(ranks_tell(r, &l->n_centroids, sizeof l->n_centroids));
+    for (int i = 0; i < l->n; i++)
+        TRY(ranks_tell(r, l->memory[i], l->b[i].count * sizeof *l->memory[i]));
+    TRY(ranks_tell(r, l->labels, (size_t)t->store->n * sizeof *l->labels));
+    if (!l->centroids && l->n_centroids) {
+        l->centroids = memory_new("checkpoint", l->n_centroids, sizeof *l->centroids);
+        TRY(l->centroids ? 0 : CONR_ENOMEM);
+    }
+    TRY(ranks_tell(r, l->centroids, l->n_centroids * sizeof *l->centroids));
+done:
+    return rc;
+}
+
 /* Everything was there: onto the device. */
 static int upload(loading *l, const char *path) {
     int rc = 0;
@@ -359,10 +383,13 @@ int checkpoint_load(trainer *t, const char *path, checkpoint_state *out) {
     }
     l.labels = memory_new("checkpoint", (size_t)t->store->n, sizeof *l.labels);
     TRY(l.labels ? 0 : CONR_ENOMEM);
-    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
-        TRY(load_pieces(&l, path, out));
-    else
-        TRY(load_file(&l, path, out));
+    if (t->ranks.rank == 0) {
+        if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+            TRY(load_pieces(&l, path, out));
+        else
+            TRY(load_file(&l, path, out));
+    }
+    TRY(tell(&l, out));
     if (out->steps < 1 || t->step < 0)
         TRY(fail(CONR_EFORMAT, "%s: steps that cannot be; it is damaged", path));
     TRY(upload(&l, path));

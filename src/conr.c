@@ -11,14 +11,15 @@ int conr_open(const char *device_name, int threads, conr **out) {
     *out = NULL;
     conr *c = calloc(1, sizeof *c);
     if (!c) return fail_memory("context", sizeof *c);
-    int rc = device_open(device_name, threads, &c->dev);
+    int rc = ranks_open(&c->ranks), local = c->ranks.local, locals = c->ranks.locals;
+    if (rc == 0) rc = device_open_shared(device_name, threads, local, locals, &c->dev);
     if (rc < 0) {
         free(c);
         return rc;
     }
     bool reaches = strncmp(c->dev->name, "cuda", 4) != 0;
     c->host = c->dev;
-    if (!reaches && (rc = device_open("cpu", threads, &c->host)) < 0) {
+    if (!reaches && (rc = device_open_shared("cpu", threads, local, locals, &c->host)) < 0) {
         device_close(c->dev);
         free(c);
         return rc;
@@ -36,7 +37,15 @@ void conr_close(conr *c) {
     if (!c) return;
     if (c->host != c->dev) device_close(c->host);
     device_close(c->dev);
+    ranks_close(&c->ranks);
     free(c);
+}
+
+int conr_rank(int *count) {
+    ranks r;
+    int rc = ranks_open(&r);
+    if (count) *count = r.count;
+    return rc < 0 ? rc : r.rank;
 }
 
 const char *conr_device(const conr *c) { return c->words; }

@@ -2,9 +2,10 @@
 #ifndef CONR_CONTEXT_H
 #define CONR_CONTEXT_H
 
-#include "device/device.h"
+#include "device/ranks.h"
 
 struct conr {
+    ranks ranks;
     device *dev;
     device
         *host; /* works on the caller's arrays: dev itself where it can reach them, else the CPU */

@@ -46,10 +46,11 @@ done:
 }
 
 int feed_open(device *dev, const store *s, const feed_options *o, feed *out) {
-    int rc = 0, n = o->load.batch;
-    *out = (feed){.dev = dev, .store = s, .o = *o, .steps = s->n / n};
+    int rc = 0, n = o->load.batch, own = n / o->load.ranks;
+    *out = (feed){.dev = dev, .store = s, .o = *o, .steps = s->n / n, .own = own};
+    out->first = o->load.rank * own;
     out->row = (size_t)o->load.size * (size_t)o->load.size * (size_t)s->c;
-    ASSERT(o->parts > 0 && n % o->parts == 0);
+    ASSERT(n % o->load.ranks == 0 && o->parts > 0 && own % o->parts == 0);
     if (s->n < n)
         return fail(CONR_EINVAL, "batch %d: more than the %lld images; make it smaller", n,
                     (long long)s->n);
@@ -60,10 +61,10 @@ int feed_open(device *dev, const store *s, const feed_options *o, feed *out) {
         TRY(upload_all(out));
         goto done;
     }
-    out->host = memory_new("batch", (size_t)n * out->row, sizeof *out->host);
+    out->host = memory_new("batch", (size_t)own * out->row, sizeof *out->host);
     TRY(out->host ? 0 : CONR_ENOMEM);
     for (int v = 0; v < 2; v++)
-        TRY(dev->op.alloc(dev, (size_t)n * out->row * sizeof(float), (void **)&out->staged[v]));
+        TRY(dev->op.alloc(dev, (size_t)own * out->row * sizeof(float), (void **)&out->staged[v]));
 done:
     if (rc < 0) feed_close(out);
     return rc;
@@ -93,16 +94,15 @@ int feed_seek(feed *f, uint32_t epoch, int64_t step, const int32_t *table) {
 int feed_next(feed *f, uint32_t epoch, int64_t step) {
     int rc = 0;
     int n = f->o.load.batch;
-    if (f->resident) {
-        loader_order(&f->o.load, f->store->n, epoch, step, f->host_ids);
-    } else {
+    loader_order(&f->o.load, f->store->n, epoch, step, f->host_ids);
+    if (!f->resident) {
         loaded batch;
         TRY(loader_next(f->loader, &batch));
         ASSERT(batch.epoch == epoch && batch.step == step);
-        memcpy(f->host_ids, batch.id, (size_t)n * sizeof *f->host_ids);
+        ASSERT(batch.n == f->own && batch.id[0] == f->host_ids[f->first]);
         for (int v = 0; v < 2; v++)
             TRY(f->dev->op.put(f->dev, f->staged[v], batch.view[v],
-                               (size_t)n * f->row * sizeof(float)));
+                               (size_t)f->own * f->row * sizeof(float)));
     }
     TRY(f->dev->op.put(f->dev, f->ids, f->host_ids, (size_t)n * sizeof *f->ids));
 done:
@@ -110,7 +110,7 @@ done:
 }
 
 int feed_views(feed *f, const step_values *at, bool stage2, act *images) {
-    int rc = 0, m = f->o.load.batch / f->o.parts;
+    int rc = 0, m = f->own / f->o.parts;
     device *dev = f->dev;
     size_t block = (size_t)m * f->row;
     f->job.policy = stage2 ? f->o.load.later : f->o.load.policy;
@@ -118,7 +118,7 @@ int feed_views(feed *f, const step_values *at, bool stage2, act *images) {
         act *a = act_at(dev, images, (size_t)p * 3 * block);
         for (int v = 0; v < 2; v++) {
             act *to = act_at(dev, a, (size_t)v * block);
-            TRY(f->resident ? dev->op.views(dev, at, &f->job, f->ids + p * m, m, v, to)
+            TRY(f->resident ? dev->op.views(dev, at, &f->job, f->ids + f->first + p * m, m, v, to)
                             : dev->op.act_from(dev, f->staged[v] + (size_t)p * block, block, to));
         }
         TRY(dev->op.copy(dev, act_at(dev, a, 2 * block), a, block * dev->act_size));
@@ -151,8 +151,9 @@ static int plain_rows(feed *f, int64_t first, int count) {
 }
 
 int feed_plain_next(feed *f, int64_t first) {
-    int rc = 0, n = f->o.load.batch;
+    int rc = 0, n = f->own;
     device *dev = f->dev;
+    first += f->first;
     if (f->resident) {
         for (int i = 0; i < n; i++)
             f->host_ids[i] = (int32_t)(first + i < f->store->n ? first + i : f->store->n - 1);
@@ -166,7 +167,7 @@ done:
 
 int feed_plain(feed *f, const step_values *at, act *images) {
     device *dev = f->dev;
-    int n = f->o.load.batch;
+    int n = f->own;
     return f->resident ? dev->op.views(dev, at, &f->job, f->ids, n, 2, images)
                        : dev->op.act_from(dev, f->staged[0], (size_t)n * f->row, images);
 }

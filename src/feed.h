@@ -11,9 +11,9 @@
 #include "views/job.h"
 
 typedef struct feed_options {
-    loader_options load; /* rank 0 of 1 */
-    int parts;           /* a batch goes through the network in so many equal parts */
-    int short_side;      /* of images without randomness, as pixels_plain */
+    loader_options load;
+    int parts;      /* this rank's images of a batch go through the network in so many parts */
+    int short_side; /* of images without randomness, as pixels_plain */
 } feed_options;
 
 typedef struct feed {
@@ -21,11 +21,12 @@ typedef struct feed {
     const store *store;
     feed_options o;
     int64_t steps;           /* an epoch */
+    int own, first;          /* images of a batch that are this rank's, and where they begin */
     size_t row;              /* numbers of one image of the network's size */
-    int32_t *ids;            /* device [batch]: images of this step */
+    int32_t *ids;            /* device [batch]: images of this step, all ranks' */
     int32_t *host_ids;       /* the same on the host */
-    float *host;             /* [batch] rows: images without randomness */
-    float *staged[2];        /* device [batch] rows a view; or NULL: */
+    float *host;             /* [own] rows: images without randomness */
+    float *staged[2];        /* device [own] rows a view; or NULL: */
     unsigned char *resident; /* device [n,h,w,c]: all images as bytes */
     views_job job;
     loader *loader;
@@ -41,13 +42,14 @@ int feed_seek(feed *f, uint32_t epoch, int64_t step, const int32_t *table);
 
 /* The host's half of a step: ids, and views where the host makes them. */
 int feed_next(feed *f, uint32_t epoch, int64_t step);
-/* The device's half, operations alone: for each part its m = batch/parts images in three blocks,
- * view a, view b, view a again: [parts][3][m] rows.  So the first two blocks are the views in one
+/* The device's half, operations alone: for each part its m = own/parts images in three blocks, view
+ * a, view b, view a again: [parts][3][m] rows.  So the first two blocks are the views in one
  * order, the last two in the other. */
 int feed_views(feed *f, const step_values *at, bool stage2, act *images);
 
-/* Images first, first+1, ... (a batch of them) without randomness, in two halves likewise: images
- * gets [batch] rows.  Behind the last image of the store the last is repeated. */
+/* This rank's share of the images first, first+1, ... (a batch of them) without randomness, in two
+ * halves likewise: images gets [own] rows.  Behind the last image of the store the last is
+ * repeated. */
 int feed_plain_next(feed *f, int64_t first);
 int feed_plain(feed *f, const step_values *at, act *images);
 

@@ -7,12 +7,12 @@
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Rows of part p, [2][m,d] in `from`, to their places in [2][n,d], scaled to length 1. */
+/* Rows of part p, [2][m,d] in `from`, to their places in [2][own,d], scaled to length 1. */
 static int place_keys(trainer *t, int part, const float *from) {
     int rc = 0;
     size_t block = (size_t)t->m * t->d;
     for (int v = 0; v < 2; v++) {
-        float *to = t->key + ((size_t)v * t->n + (size_t)part * t->m) * t->d;
+        float *to = t->own_key + ((size_t)v * t->own + (size_t)part * t->m) * t->d;
         TRY(t->dev->op.rows_normalize(t->dev, from + v * block, t->m, t->d, to, t->ratio));
     }
 done:
@@ -26,17 +26,14 @@ static int target_keys(trainer *t, int part) {
     parameters target = {t->average, t->average_running};
     size_t row = t->feed.row, block = (size_t)t->m * row;
     act *images = act_at(dev, t->images, ((size_t)part * 3 + 1) * block);
-    if (t->shuffled) { /* batch statistics over groups drawn at random */
-        TRY(dev->op.rows_take(dev, images, row * dev->act_size, t->rows, 2 * t->m, t->shuffled));
-        images = t->shuffled;
+    if (t->shuffled) { /* batch statistics over groups drawn at random, from all ranks' images */
+        act *all = t->gathered ? t->gathered : images;
+        TRY(ranks_gather(&t->ranks, dev, images, 2 * block * dev->act_size, all));
+        TRY(dev->op.rows_take(dev, all, row * dev->act_size, t->rows, 2 * t->m, t->shuffled));
+        images = t->shuffled; /* the keys find their places when they are gathered */
     }
     TRY(pass_forward(t->target, &target, images, PASS_TRAIN));
     TRY(pass_output(t->target, t->net.projector_end, t->flat));
-    if (t->shuffled) {
-        TRY(dev->op.rows_take(dev, t->flat, (size_t)t->d * sizeof *t->flat, t->back, 2 * t->m,
-                              t->dq));
-        TRY(dev->op.copy(dev, t->flat, t->dq, (size_t)2 * t->m * t->d * sizeof *t->flat));
-    }
     TRY(place_keys(t, part, t->flat));
 done:
     return rc;

@@ -24,8 +24,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The caller's callback, asked by every rank; what it answers is told to all after a step. */
+typedef struct asked {
+    conr_on_progress *on_progress;
+    void *user;
+    bool stop;
+} asked;
+
 typedef struct run {
     conr *c;
+    ranks *ranks;
+    bool leads; /* the one that writes */
+    asked asked;
     conr_images *images;
     const conr_train_options *to;
     train_options o;
@@ -58,6 +68,7 @@ static const char *in_folder(run *r, const char *name) {
 
 /* A line of the log.  Takes the object. */
 static int log_line(run *r, json_t *line) {
+    if (!r->leads) return json_decref(line), 0;
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(line);
     if (!text) return fail_memory("log", 1000);
@@ -90,6 +101,7 @@ static int report(run *r, const step_values *at) {
     device *dev = r->c->dev;
     trainer *t = r->t;
     int64_t total = t->steps * t->o.epochs;
+    bool stop = false;
     double each = r->timed ? r->stepping / (double)r->timed : 0;
     conr_progress p = {.stage = t->stage2 ? "stage 2" : "stage 1",
                        .done = t->step,
@@ -100,7 +112,9 @@ static int report(run *r, const step_values *at) {
                        .lr = at->lr[0],
                        .images_per_s = each > 0 ? t->n / each : 0,
                        .seconds_left = each * (double)(total - t->step)};
-    if (!dev->on_progress || !dev->on_progress(&p, dev->progress_user)) return 0;
+    if (dev->on_progress && dev->on_progress(&p, dev->progress_user)) stop = true;
+    int rc = ranks_any(r->ranks, stop || r->asked.stop, &stop);
+    if (rc < 0 || !stop) return rc;
     return fail(CONR_ESTOPPED, "%s: stopped at epoch %d of %d; go on with --resume", r->to->out,
                 (int)at->epoch + 1, t->o.epochs);
 }
@@ -111,6 +125,7 @@ static int report(run *r, const step_values *at) {
 static int save(run *r) {
     int rc = 0;
     char fresh[4096], now[4096], old[4096];
+    if (!r->leads) return 0;
     snprintf(fresh, sizeof fresh, "%s/checkpoint.new.safetensors", r->to->out);
     snprintf(now, sizeof now, "%s/checkpoint.safetensors", r->to->out);
     snprintf(old, sizeof old, "%s/checkpoint.previous.safetensors", r->to->out);
@@ -128,6 +143,7 @@ done:
 static int keep(run *r, int epoch) {
     int rc = 0;
     char name[64];
+    if (!r->leads) return 0;
     snprintf(name, sizeof name, "checkpoint-%04d.safetensors", epoch);
     TRY(checkpoint_save(r->t, &r->state, in_folder(r, name)));
     if (r->o.compact) {
@@ -144,6 +160,7 @@ static int evaluate(run *r, int epoch) {
     int rc = 0;
     trainer *t = r->t;
     evaluation *e = &r->last;
+    if (!r->leads) return 0;
     char line[256], *warning = NULL;
     TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth,
                         r->compared ? r->previous : NULL, (uint64_t)t->o.seed, e));
@@ -196,7 +213,7 @@ static int close_epoch(run *r, int done_epochs) {
         } else if (!known) {   /* it holds from here on, after a resume too */
             char line[128];
             r->o.clusters = t->o.clusters = t->K;
-            TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
+            if (r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
             snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
             tell(r, line);
         }
@@ -284,7 +301,7 @@ static bool exists(const char *path) {
 static int open_folder(run *r) {
     if (!r->to->out || !r->to->out[0])
         return fail(CONR_EINVAL, "out: no folder for the run; give one");
-    if (mkdir(r->to->out, 0777) && errno != EEXIST)
+    if (r->leads && mkdir(r->to->out, 0777) && errno != EEXIST)
         return fail(CONR_EFILE, "%s: %s; give a folder that can be made", r->to->out,
                     strerror(errno));
     bool begun = exists(in_folder(r, "options.yaml"));
@@ -310,6 +327,24 @@ static int decoded(int64_t done, int64_t total, void *user) {
     return dev->on_progress && dev->on_progress(&p, dev->progress_user);
 }
 
+/* Each rank has opened the images for itself, perhaps on another machine. */
+static int same_images(run *r) {
+    int rc = 0;
+    uint64_t mine[2] = {(uint64_t)r->store.n, r->state.images};
+    uint64_t *all = memory_new("ranks", (size_t)r->ranks->count, sizeof mine);
+    TRY(all ? 0 : CONR_ENOMEM);
+    TRY(ranks_share(r->ranks, mine, sizeof mine, all));
+    for (int i = 1; i < r->ranks->count; i++)
+        if (memcmp(all, all + 2 * i, sizeof mine))
+            TRY(fail(CONR_EINVAL,
+                     "the images: %lld on rank 0, %lld on rank %d, or other names; give all ranks "
+                     "the same --data",
+                     (long long)all[0], (long long)all[2 * i], i));
+done:
+    free(all);
+    return rc;
+}
+
 static int open_images(run *r) {
     int rc = 0;
     source *s = &r->images->source;
@@ -331,6 +366,7 @@ static int open_images(run *r) {
     if (labeled) r->truth = memory_new("labels", (size_t)s->n, sizeof *r->truth);
     if (!r->previous || (labeled && !r->truth)) TRY(fail_memory("labels", (double)s->n * 12));
     for (int64_t i = 0; labeled && i < s->n; i++) r->truth[i] = source_label(s, i);
+    TRY(same_images(r));
 done:
     return rc;
 }
@@ -344,6 +380,7 @@ static int resume(run *r) {
     uint64_t images = r->state.images;
     int i = 0;
     while (i < 3 && !exists(in_folder(r, names[i]))) i++;
+    TRY(ranks_tell(r->ranks, &i, sizeof i));
     if (i == 3) return 0; /* stopped before the first one: from the start */
     TRY(checkpoint_load(r->t, in_folder(r, names[i]), &r->state));
     if (r->state.images != images)
@@ -425,6 +462,7 @@ done:
 }
 
 static int open_log(run *r) {
+    if (!r->leads) return 0;
     const char *path = in_folder(r, "log.jsonl");
     r->log = fopen(path, "a");
     if (!r->log) return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
@@ -445,7 +483,6 @@ static int write_results(run *r) {
     float *boundary = memory_new("distances", (size_t)n, sizeof *boundary);
     int32_t *label = memory_new("labels", (size_t)n, sizeof *label);
     TRY(distance && boundary && label ? 0 : CONR_ENOMEM);
-    if (t->featured != t->step) TRY(trainer_embed(t));
     TRY(conr_assign(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label, distance));
     TRY(conr_boundary(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label,
                       t->o.normalize_centroids, boundary));
@@ -464,9 +501,12 @@ static int finish(run *r) {
     if (r->last.done_step != r->t->step) { /* resumed behind the last evaluation */
         trainer *t = r->t;
         if (t->featured != t->step) TRY(trainer_embed(t));
-        TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
-                            (uint64_t)t->o.seed, &r->last));
+        if (r->leads)
+            TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth,
+                                NULL, (uint64_t)t->o.seed, &r->last));
     }
+    if (r->t->featured != r->t->step) TRY(trainer_embed(r->t)); /* by all ranks */
+    if (!r->leads) return 0;
     TRY(write_results(r));
     TRY(file_new_open(&f, in_folder(r, "DONE")));
     fprintf(f.stream, "conr %s\n", CONR_VERSION);
@@ -630,8 +670,9 @@ static int open_run(run *r, const conr_settings *s) {
     TRY(settings_check(&r->o));
     TRY(open_images(r));
     snprintf(r->choices, sizeof r->choices, "%s/engines.txt", r->to->out);
-    r->c->dev->choices = r->choices;
+    r->c->dev->choices = r->leads ? r->choices : NULL;
     if (r->to->budget > 0 && !r->to->resume) TRY(fit_budget(r));
+    TRY(ranks_tell(r->ranks, &r->o, sizeof r->o)); /* what was timed or read by one holds for all */
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
     if (r->to->budget > 0 && !r->to->resume) {
         char line[128];
@@ -650,15 +691,25 @@ static int open_run(run *r, const conr_settings *s) {
     /* a beginning that cannot be drawn from the seed again is kept before the run counts as begun
      */
     if (!r->to->resume && (r->to->from || r->to->init)) TRY(save(r));
-    TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
+    if (r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
 done:
     return rc;
+}
+
+/* With many ranks only `report` may stop: it alone asks all of them at the same step. */
+static int ask(const conr_progress *p, void *user) {
+    asked *a = user;
+    if (a->on_progress && a->on_progress(p, a->user)) a->stop = true;
+    return 0;
 }
 
 int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train_options *o,
                conr_train_result *result) {
     int rc = 0;
-    run r = {.c = c, .images = m, .to = o, .began = clock_now()};
+    run r = {.c = c, .images = m, .to = o, .began = clock_now(), .ranks = &c->ranks};
+    r.leads = c->ranks.rank == 0;
+    r.asked = (asked){.on_progress = c->dev->on_progress, .user = c->dev->progress_user};
+    if (c->ranks.count > 1) conr_set_progress(c, ask, &r.asked);
     r.interval = r.began;
     r.last.done_step = -1;
     TRY(open_run(&r, s));
@@ -667,6 +718,7 @@ int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train
     if (result) fill_result(&r, result);
 done:
     trainer_close(r.t);
+    conr_set_progress(c, r.asked.on_progress, r.asked.user);
     c->dev->choices = NULL;
     store_close(&r.store);
     free(r.truth);

@@ -30,10 +30,23 @@ static int online_features(trainer *t, int part, pass_mode mode) {
     if (mode == PASS_REPEAT) goto done; /* the features are known, the way to them was not kept */
     TRY(pass_output(t->online, t->net.n_layers, t->flat));
     for (int v = 0; v < 2; v++) {
-        size_t at = (size_t)v * t->n + (size_t)part * t->m;
-        TRY(t->dev->op.rows_normalize(t->dev, t->flat + v * block, t->m, t->d, t->q + at * t->d,
+        size_t at = (size_t)v * t->own + (size_t)part * t->m;
+        TRY(t->dev->op.rows_normalize(t->dev, t->flat + v * block, t->m, t->d, t->own_q + at * t->d,
                                       t->norm + at));
     }
+done:
+    return rc;
+}
+
+/* q and key of the whole batch out of every rank's part, in the batch's order. */
+static int gather_features(trainer *t) {
+    int rc = 0;
+    size_t row = (size_t)t->d * sizeof *t->q;
+    if (t->own_q == t->q) return 0;
+    TRY(ranks_gather(&t->ranks, t->dev, t->own_q, 4 * (size_t)t->own * row, t->mixed));
+    TRY(t->dev->op.rows_take(t->dev, t->mixed, row, t->sorted, 2 * t->n, t->q));
+    TRY(t->dev->op.rows_take(t->dev, t->mixed + 2 * (size_t)t->own * t->d, row, t->back, 2 * t->n,
+                             t->key));
 done:
     return rc;
 }
@@ -63,27 +76,45 @@ done:
     return rc;
 }
 
-/* The gradient of the weights, part by part. */
+/* The gradient of the weights, part by part, and its mean over the ranks on the way. */
 static int backward(trainer *t) {
     int rc = 0, parts = t->o.accumulate;
     device *dev = t->dev;
     parameters online = {t->w, t->running};
     size_t block = (size_t)t->m * t->d;
-    TRY(dev->op.rows_normalize_back(dev, t->q, t->norm, t->dq, 2 * t->n, t->d, t->dq));
+    float *own = t->own_dq;
+    size_t rows = (size_t)t->own * t->d;
+    for (int v = 0; v < 2; v++)
+        TRY(ranks_gather_back(&t->ranks, dev, t->dq + (size_t)v * t->n * t->d, rows,
+                              own + v * rows));
+    TRY(dev->op.rows_normalize_back(dev, t->own_q, t->norm, own, 2 * t->own, t->d, own));
     for (int p = 0; p < parts; p++) {
-        float *d = t->dq; /* one part: as it lies */
+        float *d = own; /* one part: as it lies */
         if (parts > 1) {
             TRY(online_features(t, p, PASS_REPEAT));
             d = t->flat;
             for (int v = 0; v < 2; v++)
                 TRY(dev->op.copy(dev, d + v * block,
-                                 t->dq + ((size_t)v * t->n + (size_t)p * t->m) * t->d,
+                                 own + ((size_t)v * t->own + (size_t)p * t->m) * t->d,
                                  block * sizeof *d));
         }
         act *images = act_at(dev, t->images, (size_t)p * 3 * t->m * t->feed.row);
-        TRY(pass_backward(t->online, &online, images, d, p > 0, t->dw));
+        ranks *over = p == parts - 1 ? &t->ranks : NULL;
+        TRY(pass_backward(t->online, &online, images, d, p > 0, over, t->dw));
     }
-    TRY(ranks_mean(&t->ranks, dev, t->dw, t->net.n_weights));
+    TRY(ranks_mean_end(&t->ranks, dev));
+done:
+    return rc;
+}
+
+/* Where ranks keep batch statistics to themselves, the running ones are the mean of theirs: then
+ * they are what one rank with as many groups would have. */
+static int even_statistics(trainer *t) {
+    int rc = 0;
+    size_t n = t->net.n_running;
+    if (t->norm_ranks.count == t->ranks.count) return 0;
+    TRY(ranks_mean(&t->ranks, t->dev, t->running, n));
+    if (t->way->target) TRY(ranks_mean(&t->ranks, t->dev, t->average_running, n));
 done:
     return rc;
 }
@@ -115,6 +146,7 @@ static int step(void *arg) {
         TRY(online_features(t, p, PASS_TRAIN));
         TRY(t->way->keys(t, p));
     }
+    TRY(gather_features(t));
     for (int v = 0; v < 2; v++) {
         half h = {.q = t->q + v * rows, .key = t->key + v * rows, .k = 1, .dq = t->dq + v * rows};
         if (t->stage2) TRY(refine(t, &h));
@@ -123,6 +155,7 @@ static int step(void *arg) {
     if (t->way->queue)
         TRY(t->dev->op.ring_put(t->dev, t->at, t->key, 2 * t->n, t->d, t->queue, t->o.queue));
     TRY(backward(t));
+    TRY(even_statistics(t));
     TRY(update(t));
 done:
     return rc;
@@ -144,20 +177,29 @@ done:
     return rc;
 }
 
+/* Where row i of the batch lies after a gather of every rank's `blocks` blocks of rows. */
+static int32_t gathered_at(const trainer *t, int blocks, int block, int i) {
+    return (int32_t)(((size_t)(i / t->own) * blocks + block) * t->own + i % t->own);
+}
+
 /* The order in which the target sees the rows of each view. */
 static int shuffle_rows(trainer *t, uint32_t step_number) {
-    int rc = 0, n = t->n;
+    int rc = 0, n = t->n, own = t->own;
     rng r = rng_at((uint64_t)t->o.seed, step_number, 0, RNG_GROUPS);
-    int32_t *rows = t->host_rows, *back = rows + 2 * n;
+    int32_t *rows = t->host_rows, *back = rows + 2 * n, *mine = back + 2 * n;
     for (int v = 0; v < 2; v++)
         for (int i = 0; i < n; i++) {
             int j = (int)rng_below(&r, (uint32_t)i + 1);
             rows[v * n + i] = rows[v * n + j];
             rows[v * n + j] = v * n + i;
         }
-    for (int i = 0; i < 2 * n; i++) back[rows[i]] = i;
-    TRY(t->dev->op.put(t->dev, t->rows, rows, (size_t)2 * n * sizeof *rows));
+    for (int v = 0; v < 2; v++) {
+        for (int i = 0; i < n; i++) back[rows[v * n + i]] = gathered_at(t, 4, v, i);
+        for (int i = 0; i < own; i++) /* images of the rows that are ours in this order */
+            mine[v * own + i] = gathered_at(t, 2, v, rows[v * n + t->feed.first + i] - v * n);
+    }
     TRY(t->dev->op.put(t->dev, t->back, back, (size_t)2 * n * sizeof *back));
+    TRY(t->dev->op.put(t->dev, t->rows, mine, (size_t)2 * own * sizeof *mine));
 done:
     return rc;
 }
@@ -225,7 +267,7 @@ done:
 
 /* ---- clustering ------------------------------------------------------------------------------ */
 
-/* A batch's features, unit rows, into t->dq. */
+/* A batch's features, unit rows, into t->dq: each rank embeds its share. */
 static int embed_batch(void *arg) {
     int rc = 0;
     trainer *t = arg;
@@ -233,7 +275,8 @@ static int embed_batch(void *arg) {
     TRY(feed_plain(&t->feed, t->at, t->images));
     TRY(pass_forward(t->plain, &at, t->images, PASS_EVAL));
     TRY(pass_output(t->plain, t->net.projector_end, t->flat));
-    TRY(t->dev->op.rows_normalize(t->dev, t->flat, t->n, t->d, t->dq, t->norm));
+    TRY(t->dev->op.rows_normalize(t->dev, t->flat, t->own, t->d, t->own_dq, t->norm));
+    TRY(ranks_gather(&t->ranks, t->dev, t->own_dq, (size_t)t->own * t->d * sizeof *t->dq, t->dq));
 done:
     return rc;
 }
@@ -296,8 +339,10 @@ done:
     return rc;
 }
 
+/* Rank 0 clusters, so that all have the same bits. */
 int trainer_cluster(trainer *t) {
     int rc = 0;
+    bool leads = t->ranks.rank == 0;
     conr_kmeans_options o = conr_kmeans_defaults();
     conr_kmeans_history history = {0};
     float *centroids = NULL;
@@ -307,16 +352,20 @@ int trainer_cluster(trainer *t) {
     o.restarts = t->o.restarts;
     o.iterations = t->o.iterations;
     o.seed = (uint64_t)t->o.seed;
-    if (t->o.clusters == 0)
+    if (t->o.clusters == 0 && leads)
         TRY(conr_choose_clusters(t->c, t->features, n, t->d, &o, t->o.clusters_low,
                                  t->o.clusters_high, &t->o.clusters, NULL));
+    TRY(ranks_tell(&t->ranks, &t->o.clusters, sizeof t->o.clusters));
     o.clusters = t->o.clusters;
     if (t->o.kmeans_warm && t->K == o.clusters) o.start = t->centroids;
     centroids = memory_new("centroids", (size_t)o.clusters * t->d, sizeof *centroids);
     label = memory_new("labels", (size_t)n, sizeof *label);
     TRY(centroids && label ? 0 : CONR_ENOMEM);
-    TRY(conr_kmeans(t->c, t->features, n, t->d, &o, centroids, label, &history));
+    if (leads) TRY(conr_kmeans(t->c, t->features, n, t->d, &o, centroids, label, &history));
     t->objective = history.objective;
+    TRY(ranks_tell(&t->ranks, &t->objective, sizeof t->objective));
+    TRY(ranks_tell(&t->ranks, label, (size_t)n * sizeof *label));
+    TRY(ranks_tell(&t->ranks, centroids, (size_t)o.clusters * t->d * sizeof *centroids));
     TRY(trainer_set_labels(t, label, centroids, o.clusters));
     t->clustered = t->step;
 done:
@@ -386,26 +435,40 @@ static int make_pass(trainer *t, const pass_options *o, pass **out) {
     int rc = 0;
     size_t bytes;
     TRY(pass_bytes(t->dev, &t->net, o, &bytes));
-    TRY(pass_new(t->dev, &t->ranks, &t->net, o, out));
+    TRY(pass_new(t->dev, &t->norm_ranks, &t->net, o, out));
     t->bytes += bytes;
 done:
     return rc;
 }
 
+/* Who shares batch statistics: a group lies within a rank, or over whole ranks. */
+static int open_norms(trainer *t, int *groups) {
+    int whole = t->m * t->ranks.count, span = t->o.bn_group ? t->o.bn_group : whole;
+    *groups = span < t->m ? t->m / span : 1;
+    if (span <= t->m && t->m % span == 0) return ranks_part(&t->ranks, 1, &t->norm_ranks);
+    if (span > t->m && span % t->m == 0 && t->ranks.count % (span / t->m) == 0)
+        return ranks_part(&t->ranks, span / t->m, &t->norm_ranks);
+    return fail(CONR_EINVAL,
+                "bn_group %d: the %d images that each of %d ranks takes at once are no multiple of "
+                "it, nor it of them; use another bn_group, or another number of ranks",
+                span, t->m, t->ranks.count);
+}
+
 static int open_passes(trainer *t) {
-    int rc = 0;
-    int groups = t->o.bn_group ? t->m / t->o.bn_group : 1; /* of one view */
+    int rc = 0, groups = 1; /* of one view */
+    TRY(open_norms(t, &groups));
     pass_options o = {.n = 2 * t->m,
                       .groups = 2 * groups,
                       .passes = 2,
                       .end = t->net.n_layers,
                       .backward = true,
-                      .recompute = t->o.recompute};
+                      .recompute = t->o.recompute,
+                      .shared = t->norm_ranks.count > 1};
     TRY(make_pass(t, &o, &t->online));
     o.backward = false;
     o.end = t->net.projector_end;
     if (t->way->target) TRY(make_pass(t, &o, &t->target));
-    o.n = t->n, o.groups = o.passes = 1;
+    o.n = t->own, o.groups = o.passes = 1;
     TRY(make_pass(t, &o, &t->plain));
 done:
     return rc;
@@ -432,32 +495,56 @@ done:
     return rc;
 }
 
+/* This rank's rows of the batch, and how they find their places in the whole. */
+static int open_own_rows(trainer *t) {
+    int rc = 0, n = t->n;
+    size_t own = 2 * (size_t)t->own, wide = own * t->d;
+    bool alone = t->ranks.count == 1, shuffles = t->o.shuffle_bn && t->way->target;
+    t->own_q = t->q, t->own_key = t->key, t->own_dq = t->dq;
+    if (alone && !shuffles) return 0;
+    GRAB(own_q, 2 * wide);
+    t->own_key = t->own_q + wide;
+    t->mixed = t->own_q;
+    if (!alone) GRAB(own_dq, wide);
+    if (!alone) GRAB(mixed, 2 * wide * (size_t)t->ranks.count);
+    GRAB(sorted, 2 * (size_t)n);
+    t->back = t->sorted;
+    t->host_rows = memory_new("batch", 4 * (size_t)n + own, sizeof *t->host_rows);
+    TRY(t->host_rows ? 0 : CONR_ENOMEM);
+    for (int v = 0; v < 2; v++)
+        for (int i = 0; i < n; i++) t->host_rows[v * n + i] = gathered_at(t, 4, v, i);
+    TRY(t->dev->op.put(t->dev, t->sorted, t->host_rows, 2 * (size_t)n * sizeof *t->sorted));
+    TRY(t->dev->op.sync(t->dev));
+    if (!shuffles) goto done;
+    GRAB(rows, own);
+    GRAB(back, 2 * (size_t)n);
+    TRY(grab(t, own * t->feed.row, t->dev->act_size, (void **)&t->shuffled));
+    if (!alone)
+        TRY(grab(t, 2 * (size_t)n * t->feed.row, t->dev->act_size, (void **)&t->gathered));
+done:
+    return rc;
+}
+
 static int open_rows(trainer *t) {
     int rc = 0;
-    size_t rows = 2 * (size_t)t->n, wide = rows * t->d;
+    size_t rows = 2 * (size_t)t->n, own = 2 * (size_t)t->own, wide = rows * t->d;
     int most = t->o.k > t->o.k1 ? t->o.k : t->o.k1;
     conr_neighbors_options o = {.k = t->o.k, .k1 = t->o.k1, .k2 = t->o.k2, .layers = t->o.layers};
-    GRAB(q, wide);
-    GRAB(key, wide);
+    GRAB(q, 2 * wide);
+    t->key = t->q + wide;
     GRAB(dq, wide);
-    GRAB(flat, wide);
-    GRAB(norm, rows);
+    GRAB(flat, own * t->d);
+    GRAB(norm, own);
     GRAB(near, (size_t)t->n * most);
     GRAB(ratio, t->n);
     GRAB(weight, t->n);
     GRAB(loss, 1);
     GRAB(at, 1);
     GRAB(label_on, t->store->n);
-    TRY(grab(t, rows / 2 * 3 * t->feed.row, t->dev->act_size, (void **)&t->images));
+    TRY(grab(t, own / 2 * 3 * t->feed.row, t->dev->act_size, (void **)&t->images));
     if (t->dev->op.neighbors_bytes)
         TRY(grab(t, t->dev->op.neighbors_bytes(t->dev, t->n, t->d, &o), 1, &t->work));
-    if (t->o.shuffle_bn && t->way->target) {
-        GRAB(rows, rows);
-        GRAB(back, rows);
-        TRY(grab(t, rows * t->feed.row, t->dev->act_size, (void **)&t->shuffled));
-        t->host_rows = memory_new("batch", 2 * rows, sizeof *t->host_rows);
-        TRY(t->host_rows ? 0 : CONR_ENOMEM);
-    }
+    TRY(open_own_rows(t));
 done:
     return rc;
 }
@@ -481,7 +568,8 @@ static int open_feed(trainer *t, const pixels_norm *norm) {
     feed_options f = {.load = {.seed = (uint64_t)o->seed,
                                .size = o->size,
                                .batch = o->batch,
-                               .ranks = 1,
+                               .rank = t->ranks.rank,
+                               .ranks = t->ranks.count,
                                .workers = t->dev->threads > 1 ? t->dev->threads / 2 : 1,
                                .ahead = 3,
                                .policy = policy_of(o, o->crop_scale),
@@ -514,12 +602,13 @@ int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_o
     if (!t) return fail_memory("trainer", sizeof *t);
     t->c = c, t->dev = c->dev, t->o = *o, t->store = s;
     t->way = framework_find(o->framework);
-    t->n = o->batch, t->m = o->batch / o->accumulate;
     t->clustered = t->featured = -1;
-    TRY(ranks_open(&t->ranks));
-    if (t->ranks.count > 1)
-        TRY(fail(CONR_EINVAL, "%d ranks: training runs on one so far; start it without mpirun",
-                 t->ranks.count));
+    t->ranks = t->norm_ranks = c->ranks;
+    t->n = o->batch, t->own = t->n / t->ranks.count, t->m = t->own / o->accumulate;
+    if (t->m * o->accumulate * t->ranks.count != t->n)
+        TRY(fail(CONR_EINVAL,
+                 "batch %d: cannot be shared by %d ranks in %d parts each; make it a multiple of %d",
+                 t->n, t->ranks.count, o->accumulate, t->ranks.count * o->accumulate));
     if (o->clusters > s->n)
         TRY(fail(CONR_EINVAL, "clusters %d: more than the %lld images; ask for fewer", o->clusters,
                  (long long)s->n));
@@ -550,7 +639,7 @@ void trainer_close(trainer *t) {
     for (int i = 0; i < t->n_owned; i++) t->dev->op.free(t->dev, t->owned[i]);
     t->dev->op.free(t->dev, t->centroids_on);
     network_free(&t->net);
-    ranks_close(&t->ranks);
+    ranks_close(&t->norm_ranks);
     free(t->label), free(t->centroids), free(t->features), free(t->table), free(t->host_rows);
     free(t);
 }

@@ -42,14 +42,14 @@ const framework *framework_find(const char *name); /* one of the settings' words
 struct trainer {
     conr *c;
     device *dev;
-    ranks ranks;
+    ranks ranks, norm_ranks; /* all; those that share batch statistics with this one */
     train_options o;
     const framework *way;
     network net;
     const store *store;
     feed feed;
     int64_t steps; /* an epoch */
-    int n, m;      /* images of a batch; of one of its parts */
+    int n, own, m; /* images of a batch; this rank's of them; of one part of these */
     int d;         /* numbers of a feature */
 
     /* blocks with the network's offsets */
@@ -58,15 +58,21 @@ struct trainer {
     pass *online, *target, *plain;    /* plain: for clustering */
     act *images;                      /* [parts][3][m] rows, see feed.h */
 
-    float *q, *key, *dq;   /* [2n,d]: block v is what half v sees */
-    float *flat, *norm;    /* [2n,d], [2n] */
+    float *q, *key, *dq; /* [2n,d]: block v is what half v sees, of the whole batch */
+    /* [2 own,d]: this rank's rows of them; alone and in order they are the same memory */
+    float *own_q, *own_key, *own_dq;
+    float *mixed;          /* [ranks][4][own,d]: own_q and own_key of all ranks, as they come in */
+    int32_t *sorted;       /* [2n]: where the rows of q lie in it, from its first block on */
+    int32_t *back;         /* [2n]: those of key, from its third; the same unless they are shuffled */
+    float *flat, *norm;    /* [2 own,d], [2 own] */
     int32_t *near;         /* [n,k] */
     float *ratio, *weight; /* [n] */
     void *work;            /* of neighbors */
     float *queue, *logits; /* [queue,d], [n,queue] */
-    act *shuffled;         /* [2n] rows: the target's images in drawn order, and */
-    int32_t *rows, *back;  /* [2n]: that order, and its inverse; host_rows: the same on the host */
-    int32_t *host_rows;    /* [4n] host */
+    act *shuffled;         /* [2 own] rows: the target's images in drawn order, out of */
+    act *gathered;         /* [ranks][2 own] rows: all of them; alone: those of images */
+    int32_t *rows;         /* [2 own]: that order, in `gathered` */
+    int32_t *host_rows;    /* host: [2n] the drawn order of the whole batch; `back`; `rows` */
     float *loss;           /* [1]: grows until it is read */
     step_values *at;
     recording *step_of[2]; /* a step of either stage, learned by heart; and */

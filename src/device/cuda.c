@@ -298,12 +298,12 @@ static void cuda_close(device *dev) {
     free(own);
 }
 
-/* "cuda", "cuda:1", "cuda-f32", "cuda-f32:1" */
+/* "cuda", "cuda:1", "cuda-f32", "cuda-f32:1"; *index is -1 where none is named. */
 static int parse_name(const char *name, bool *f32, int *index) {
     const char *at = name + strlen("cuda");
     *f32 = !strncmp(at, "-f32", 4);
     if (*f32) at += 4;
-    *index = 0;
+    *index = -1;
     if (!*at) return 0;
     char *end;
     long value = *at == ':' ? strtol(at + 1, &end, 10) : -1;
@@ -314,12 +314,13 @@ static int parse_name(const char *name, bool *f32, int *index) {
 }
 
 /* A GPU that is there and that this build has code for. */
-static int find_device(int index, struct cudaDeviceProp *found) {
-    int count = 0;
+static int find_device(int local, int *chosen, struct cudaDeviceProp *found) {
+    int count = 0, index = *chosen;
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess || count == 0)
         return fail(CONR_EDEVICE, "cuda: no usable GPU (%s); use --device cpu",
                     e ? cudaGetErrorString(e) : "none found");
+    if (index < 0) index = *chosen = local % count; /* Slurm may show each process one alone */
     if (index >= count)
         return fail(CONR_EDEVICE, "cuda:%d: there are %d GPUs; use cuda:0%s", index, count,
                     count > 1 ? " and up" : "");
@@ -341,7 +342,7 @@ int device_cuda_open(device *dev, const char *name) {
     size_t available, total;
     struct cudaDeviceProp found;
     rc = parse_name(name, &f32, &index);
-    if (rc < 0 || (rc = find_device(index, &found)) < 0) return rc;
+    if (rc < 0 || (rc = find_device(dev->local, &index, &found)) < 0) return rc;
     cuda_own *own = dev->own = calloc(1, sizeof *own);
     if (!own) return fail_memory("cuda device", sizeof *own);
     own->index = index;

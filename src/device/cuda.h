@@ -42,6 +42,8 @@ int cuda_act_from(device *dev, const float *x, size_t count, act *out);
 int cuda_act_to(device *dev, const act *x, size_t count, float *out);
 /* to_bf16[i] = from[i] */
 int cuda_to_bf16(device *dev, const float *from, size_t count, void *to_bf16);
+/* to = factor * from, for ranks */
+int cuda_scale(device *dev, const float *from, size_t count, float factor, float *to);
 /* out = (add ? out : 0) + from, of activations (bf16 or float by the device) into floats */
 int cuda_grow_floats(device *dev, const void *from, bool from_bf16, size_t count, bool add,
                      float *out);

@@ -130,7 +130,7 @@ static int step(void *arg) {
     parameters at = {t->w, t->running};
     if ((rc = pass_forward(t->p, &at, t->images, PASS_TRAIN)) < 0) return rc;
     if ((rc = pass_output(t->p, t->net.n_layers, t->out)) < 0) return rc;
-    if ((rc = pass_backward(t->p, &at, t->images, t->out, false, t->dw)) < 0) return rc;
+    if ((rc = pass_backward(t->p, &at, t->images, t->out, false, NULL, t->dw)) < 0) return rc;
     return dev->op.sgd(dev, t->at, 0, true, 1e-2f, t->net.n_weights, t->w, t->dw, t->v, NULL);
 }
 

@@ -8,10 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static int open_as(const char *name, int threads, device *dev) {
+/* A launcher may have bound each process to cores of its own; if not, they are shared evenly. */
+static int cores(int locals) {
+    int mine = omp_get_num_procs();
+    if (locals == 1 || mine < sysconf(_SC_NPROCESSORS_ONLN)) return mine;
+    return mine > locals ? mine / locals : 1;
+}
+
+static int open_as(const char *name, int threads, int local, int locals, device *dev) {
     bool ref = !strcmp(name, "ref");
     *dev = (device){.name = ref ? "ref" : "cpu", .type = ACT_F32, .act_size = sizeof(float)};
-    dev->threads = ref ? 1 : threads ? threads : omp_get_num_procs();
+    dev->threads = ref ? 1 : threads ? threads : cores(locals);
+    dev->local = local;
     if (!strncmp(name, "cuda", 4)) return device_cuda_open(dev, name);
     dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (!ref) return device_cpu_open(dev);
@@ -20,6 +28,10 @@ static int open_as(const char *name, int threads, device *dev) {
 }
 
 int device_open(const char *name, int threads, device **out) {
+    return device_open_shared(name, threads, 0, 1, out);
+}
+
+int device_open_shared(const char *name, int threads, int local, int locals, device **out) {
     *out = NULL;
     if (threads < 0)
         return fail(CONR_EINVAL, "threads: %d is negative; give 0 for all cores", threads);
@@ -29,8 +41,8 @@ int device_open(const char *name, int threads, device **out) {
 
     device *dev = calloc(1, sizeof *dev);
     if (!dev) return fail_memory("device", sizeof *dev);
-    int rc = open_as(automatic ? "cuda" : name, threads, dev);
-    if (rc < 0 && automatic) rc = open_as("cpu", threads, dev);
+    int rc = open_as(automatic ? "cuda" : name, threads, local, locals, dev);
+    if (rc < 0 && automatic) rc = open_as("cpu", threads, local, locals, dev);
     if (rc < 0) {
         free(dev);
         return rc;

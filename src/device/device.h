@@ -276,6 +276,7 @@ struct device {
     act_type type;     /* of activations */
     size_t act_size;   /* bytes of one */
     int threads;
+    int local;     /* of the processes on this machine, which one: chooses a GPU */
     size_t memory; /* bytes that may be taken in all; 0: unknown */
     device_ops op;
     void *own;           /* the backend's */
@@ -288,6 +289,9 @@ struct device {
 /* name: "auto" (a usable GPU where the build and the machine have one, else the CPU), "ref", "cpu",
  * "cuda", "cuda:1"; "cuda-f32" has fp32 activations, for checks.  threads: 0 for all cores. */
 int device_open(const char *name, int threads, device **out);
+/* The same for one of several processes on a machine: they share its cores, and take its GPUs in
+ * turn where the name leaves that open. */
+int device_open_shared(const char *name, int threads, int local, int locals, device **out);
 void device_close(device *dev); /* NULL is fine */
 
 /* Tells the caller of the library how far the work is; CONR_ESTOPPED where it wants no more.  Never

@@ -1,8 +1,24 @@
 /* ranks_single.c: ranks.h for one process: nothing to send, nobody to wait for. */
 #include "device/ranks.h"
 
+#include "base/status.h"
+
+#include <string.h>
+
 int ranks_open(ranks *r) {
-    *r = (ranks){.rank = 0, .count = 1};
+    int launched = ranks_launched();
+    *r = (ranks){.count = 1, .locals = 1};
+    if (launched > 1)
+        return fail(CONR_EINVAL,
+                    "%d processes were started, and this conr was built without MPI; build it with "
+                    "cmake --preset mpi, or set CONR_ALONE=1 where each works for itself",
+                    launched);
+    return 0;
+}
+
+int ranks_part(const ranks *r, int size, ranks *out) {
+    ASSERT(size == 1);
+    *out = *r;
     return 0;
 }
 
@@ -18,22 +34,41 @@ int ranks_mean(ranks *r, device *dev, float *x, size_t n) {
     return 0;
 }
 
-int ranks_gather(ranks *r, device *dev, const float *mine, size_t n, float *all) {
-    (void)r;
-    return dev->op.copy(dev, all, mine, n * sizeof *all);
-}
-
-int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float *d_mine) {
-    (void)r;
-    return dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
-}
-
-int ranks_broadcast(ranks *r, device *dev, float *x, size_t n) {
+int ranks_mean_begin(ranks *r, device *dev, float *x, size_t n) {
     (void)r, (void)dev, (void)x, (void)n;
     return 0;
 }
 
-int ranks_barrier(ranks *r) {
-    (void)r;
+int ranks_mean_end(ranks *r, device *dev) {
+    (void)r, (void)dev;
     return 0;
 }
+
+int ranks_gather(ranks *r, device *dev, const void *mine, size_t bytes, void *all) {
+    (void)r;
+    return all == mine ? 0 : dev->op.copy(dev, all, mine, bytes);
+}
+
+int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float *d_mine) {
+    (void)r;
+    return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
+}
+
+int ranks_tell(ranks *r, void *x, size_t bytes) {
+    (void)r, (void)x, (void)bytes;
+    return 0;
+}
+
+int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
+    (void)r;
+    if (all != mine) memcpy(all, mine, bytes);
+    return 0;
+}
+
+int ranks_any(ranks *r, bool yes, bool *any) {
+    (void)r;
+    *any = yes;
+    return 0;
+}
+
+ranks_times ranks_time(void) { return (ranks_times){0}; }

@@ -469,16 +469,34 @@ done:
     return rc;
 }
 
+/* The backward pass has come to turn i: sends what is complete on its way, if it is enough for a
+ * block or the last.  Weights lie in the order of layers, so what is complete is a tail: *sent and
+ * beyond are under way. */
+static int send_means(pass *p, ranks *over, float *dw, int i, size_t *sent) {
+    enum { BLOCK = 4 << 20 }; /* numbers: 16 MB hide the latency, and the first is soon full */
+    const layer *x = p->net->layer;
+    if (!over || backward_turn(p, i) < i) return 0; /* its partner's turn comes next */
+    if (i > 0 && x[i].kind != LAYER_CONV) return 0;
+    size_t from = i == 0 ? 0 : x[i].w_at;
+    if (i > 0 && *sent - from < BLOCK) return 0;
+    int rc = ranks_mean_begin(over, p->dev, dw + from, *sent - from);
+    *sent = from;
+    return rc;
+}
+
 int pass_backward(pass *p, const parameters *at, const act *images, const float *d, bool add,
-                  float *dw) {
+                  ranks *over, float *dw) {
     int rc = 0, end = p->o.end;
+    size_t sent = p->net->n_weights;
     ASSERT(p->o.backward && p->mode != PASS_EVAL);
     const layer *last = &p->net->layer[end - 1];
     memset(p->has_gradient, 0, (size_t)end * sizeof *p->has_gradient);
     TRY(p->dev->op.act_from(p->dev, d, (size_t)p->o.n * last->oh * last->ow * last->co,
                             acts_of(p, end - 1, G)));
-    for (int i = end - 1; i >= 0; i--)
+    for (int i = end - 1; i >= 0; i--) {
         TRY(backward_layer(p, at, images, add, dw, backward_turn(p, i)));
+        TRY(send_means(p, over, dw, i, &sent));
+    }
 done:
     return rc;
 }

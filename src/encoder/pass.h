@@ -51,8 +51,10 @@ int pass_forward(pass *p, const parameters *at, const act *images, pass_mode mod
 int pass_output(pass *p, int end, float *out);
 
 /* The gradient of the weights, dw: [n_weights], for the gradient d: [n, co] of the last output.
- * images, weights and statistics as in the last pass_forward.  add: dw grows, else it is set. */
+ * images, weights and statistics as in the last pass_forward.  add: dw grows, else it is set.
+ * over: NULL, or the ranks over which dw is averaged, block by block as layers finish, beside the
+ * backward pass of those before them; the caller waits by ranks_mean_end. */
 int pass_backward(pass *p, const parameters *at, const act *images, const float *d, bool add,
-                  float *dw);
+                  ranks *over, float *dw);
 
 #endif

@@ -158,7 +158,7 @@ static void check_training(const char *name, bool recompute) {
     check_output(&s, p, s.net.predictor_end, "predicted");
 
     float *d = take(&s.file, "dpredicted", NULL);
-    assert_ok(pass_backward(p, &at, (act *)s.images, d, false, s.dw));
+    assert_ok(pass_backward(p, &at, (act *)s.images, d, false, NULL, s.dw));
     open_as_torch(&s, s.dw, s.running, &ours);
     int weights = check_all(&s, "grad.", &ours, GRADIENT);
     int statistics = check_all(&s, "after.", &ours, GRADIENT);
@@ -167,7 +167,7 @@ static void check_training(const char *name, bool recompute) {
 
     /* backward once more, adding: twice the gradient */
     assert_ok(pass_forward(p, &at, (act *)s.images, PASS_REPEAT));
-    assert_ok(pass_backward(p, &at, (act *)s.images, d, true, s.dw));
+    assert_ok(pass_backward(p, &at, (act *)s.images, d, true, NULL, s.dw));
     for (size_t i = 0; i < s.net.n_weights; i++) s.dw[i] /= 2;
     open_as_torch(&s, s.dw, s.running, &ours);
     check_all(&s, "grad.", &ours, GRADIENT);
@@ -253,7 +253,7 @@ static void groups_equal_passes(void **state) {
     assert_ok(pass_new(s.dev, &s.ranks, &s.net, &o, &p));
     assert_ok(pass_forward(p, &at, (act *)s.images, PASS_TRAIN));
     assert_ok(pass_output(p, o.end, joint));
-    assert_ok(pass_backward(p, &at, (act *)s.images, d, false, s.dw));
+    assert_ok(pass_backward(p, &at, (act *)s.images, d, false, NULL, s.dw));
     pass_free(p);
     memcpy(after, s.running, s.net.n_running * sizeof *after);
     memcpy(s.running, before, s.net.n_running * sizeof *before);
@@ -264,7 +264,7 @@ static void groups_equal_passes(void **state) {
         act *images = (act *)(s.images + view * half);
         assert_ok(pass_forward(p, &at, images, PASS_TRAIN));
         assert_ok(pass_output(p, o.end, apart + 40 * view));
-        assert_ok(pass_backward(p, &at, images, d + 40 * view, view == 1, dw));
+        assert_ok(pass_backward(p, &at, images, d + 40 * view, view == 1, NULL, dw));
     }
     /* The second pass's shift is the moved running mean, so its statistics round differently. */
     assert_close("outputs", apart, joint, 80, 1e-6);
@@ -328,7 +328,7 @@ static void check_head(const char *prefix, const mlp_spec *head) {
     assert_ok(pass_forward(p, &at, (act *)x, PASS_TRAIN));
     assert_ok(pass_output(p, net.n_layers, got));
     assert_close(prefix, got, y, 48, FORWARD);
-    assert_ok(pass_backward(p, &at, (act *)x, dy, false, dw));
+    assert_ok(pass_backward(p, &at, (act *)x, dy, false, NULL, dw));
     for (int l = 0; l < net.n_layers; l++) {
         const layer *z = &net.layer[l];
         const char *own = z->name + strlen("projector.");
@@ -398,7 +398,7 @@ static void whole_network_by_differences(void **state) {
     pass_options o = {.n = 6, .groups = 2, .passes = 2, .end = net.n_layers, .backward = true};
     assert_ok(pass_new(dev, &r, &net, &o, &p));
     assert_ok(pass_forward(p, &at, (act *)images, PASS_REPEAT));
-    assert_ok(pass_backward(p, &at, (act *)images, d, false, dw));
+    assert_ok(pass_backward(p, &at, (act *)images, d, false, NULL, dw));
     /* along a random direction in all weights at once: the derivative is <dw, direction> */
     for (uint32_t trial = 0; trial < 3; trial++) {
         rng random = rng_at(trial, 0, 0, RNG_TEST);
@@ -453,7 +453,7 @@ static void step_on(const char *name, int threads, bool recompute, const network
     assert_ok(pass_new(dev, &r, net, &o, &p));
     assert_ok(pass_forward(p, &at, (const act *)images, PASS_TRAIN));
     assert_ok(pass_output(p, o.end, out));
-    assert_ok(pass_backward(p, &at, (const act *)images, d, false, dw));
+    assert_ok(pass_backward(p, &at, (const act *)images, d, false, NULL, dw));
     pass_free(p);
     device_close(dev);
     free(w);

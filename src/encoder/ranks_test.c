@@ -17,7 +17,7 @@ static void collectives(void **state) {
     int n = all.count;
     float x[3] = {(float)all.rank, 1, 0.5f}, parts[3 * 64], mine[3];
     assert_true(n <= 64);
-    assert_ok(ranks_gather(&all, dev, x, 3, parts));
+    assert_ok(ranks_gather(&all, dev, x, sizeof x, parts));
     for (int i = 0; i < n; i++) assert_true(parts[3 * i] == (float)i && parts[3 * i + 1] == 1);
     /* gather's backward carries the factor N and takes this rank's part */
     assert_ok(ranks_gather_back(&all, dev, parts, 3, mine));
@@ -27,9 +27,20 @@ static void collectives(void **state) {
     assert_ok(ranks_mean(&all, dev, x, 3));
     assert_true(x[1] == (float)n);
     x[0] = (float)(all.rank + 7);
-    assert_ok(ranks_broadcast(&all, dev, x, 1));
+    assert_ok(ranks_tell(&all, x, sizeof *x));
     assert_true(x[0] == 7);
-    assert_ok(ranks_barrier(&all));
+    assert_ok(ranks_share(&all, &all.rank, sizeof all.rank, parts));
+    for (int i = 0; i < n; i++) assert_int_equal(((int *)(void *)parts)[i], i);
+    /* neighbors as ranks of their own */
+    ranks pair;
+    int size = n % 2 ? 1 : 2;
+    assert_ok(ranks_part(&all, size, &pair));
+    assert_int_equal(pair.count, size);
+    assert_int_equal(pair.rank, all.rank % size);
+    x[0] = (float)all.rank;
+    assert_ok(ranks_mean(&pair, dev, x, 1));
+    assert_true(x[0] == (float)(all.rank / size * size) + 0.5f * (float)(size - 1));
+    ranks_close(&pair);
 }
 
 enum { VIEW = 8, OUT = 5, SIDE = 16 }; /* images a view, over all ranks */
@@ -66,11 +77,11 @@ static void train(const network *net, ranks *r, int first, int count, const floa
     assert_ok(pass_output(p, o.end, mine));
     for (int v = 0; v < 2; v++) {
         size_t n = (size_t)count * OUT;
-        assert_ok(ranks_gather(r, dev, mine + v * n, n, gathered + v * VIEW * OUT));
+        assert_ok(ranks_gather(r, dev, mine + v * n, n * sizeof *mine, gathered + v * VIEW * OUT));
         assert_ok(ranks_gather_back(r, dev, t + v * VIEW * OUT, n, d + v * n));
     }
-    assert_ok(pass_backward(p, &at, (act *)part, d, false, to->dw));
-    assert_ok(ranks_mean(r, dev, to->dw, net->n_weights));
+    assert_ok(pass_backward(p, &at, (act *)part, d, false, r, to->dw));
+    assert_ok(ranks_mean_end(r, dev));
     memcpy(to->out, gathered, sizeof gathered);
     pass_free(p);
     free(w);

@@ -54,6 +54,15 @@ extern "C" int cuda_to_bf16(device *dev, const float *from, size_t count, void *
     return converted(dev, from, count, false, (bf16 *)to);
 }
 
+static __global__ void scale(const float *from, size_t count, float factor, float *to) {
+    EACH(i, count) to[i] = factor * from[i];
+}
+
+extern "C" int cuda_scale(device *dev, const float *from, size_t count, float factor, float *to) {
+    launch(dev, scale, blocks_for(dev, count), THREADS, 0, from, count, factor, to);
+    return launched("scaling");
+}
+
 extern "C" int cuda_grow_floats(device *dev, const void *from, bool from_bf16, size_t count,
                                 bool add, float *out) {
     return from_bf16 ? converted(dev, (const bf16 *)from, count, add, out)
