@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Every verb takes these. */
 static const flag common[] = {
@@ -55,7 +56,8 @@ void be_silent(void) {
 static FILE *last_words(void) {
     FILE *to = errors_to ? errors_to : stderr;
     progress_end();
-    if (errors_to) nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    /* woken by a signal: another has spoken, and the launcher ends us */
+    if (errors_to && nanosleep(&(struct timespec){.tv_sec = 2}, NULL)) _exit(EXIT_FAILED);
     fputs("conr: ", to);
     if (errors_to) fprintf(to, "rank %d: ", conr_rank(NULL));
     return to;

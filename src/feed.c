@@ -48,9 +48,8 @@ done:
 int feed_open(device *dev, const store *s, const feed_options *o, feed *out) {
     int rc = 0, n = o->load.batch, own = n / o->load.ranks;
     *out = (feed){.dev = dev, .store = s, .o = *o, .steps = s->n / n, .own = own};
-    out->first = o->load.rank * own;
     out->row = (size_t)o->load.size * (size_t)o->load.size * (size_t)s->c;
-    ASSERT(n % o->load.ranks == 0 && o->parts > 0 && own % o->parts == 0);
+    ASSERT(o->load.parts > 0 && n % (o->load.ranks * o->load.parts) == 0);
     if (s->n < n)
         return fail(CONR_EINVAL, "batch %d: more than the %lld images; make it smaller", n,
                     (long long)s->n);
@@ -99,7 +98,7 @@ int feed_next(feed *f, uint32_t epoch, int64_t step) {
         loaded batch;
         TRY(loader_next(f->loader, &batch));
         ASSERT(batch.epoch == epoch && batch.step == step);
-        ASSERT(batch.n == f->own && batch.id[0] == f->host_ids[f->first]);
+        ASSERT(batch.n == f->own && batch.id[0] == f->host_ids[loader_row(&f->o.load, 0)]);
         for (int v = 0; v < 2; v++)
             TRY(f->dev->op.put(f->dev, f->staged[v], batch.view[v],
                                (size_t)f->own * f->row * sizeof(float)));
@@ -110,15 +109,16 @@ done:
 }
 
 int feed_views(feed *f, const step_values *at, bool stage2, act *images) {
-    int rc = 0, m = f->own / f->o.parts;
+    int rc = 0, parts = f->o.load.parts, m = f->own / parts;
     device *dev = f->dev;
     size_t block = (size_t)m * f->row;
     f->job.policy = stage2 ? f->o.load.later : f->o.load.policy;
-    for (int p = 0; p < f->o.parts; p++) {
+    for (int p = 0; p < parts; p++) {
         act *a = act_at(dev, images, (size_t)p * 3 * block);
         for (int v = 0; v < 2; v++) {
             act *to = act_at(dev, a, (size_t)v * block);
-            TRY(f->resident ? dev->op.views(dev, at, &f->job, f->ids + f->first + p * m, m, v, to)
+            const int32_t *ids = f->ids + loader_row(&f->o.load, p * m);
+            TRY(f->resident ? dev->op.views(dev, at, &f->job, ids, m, v, to)
                             : dev->op.act_from(dev, f->staged[v] + (size_t)p * block, block, to));
         }
         TRY(dev->op.copy(dev, act_at(dev, a, 2 * block), a, block * dev->act_size));
@@ -153,7 +153,7 @@ static int plain_rows(feed *f, int64_t first, int count) {
 int feed_plain_next(feed *f, int64_t first) {
     int rc = 0, n = f->own;
     device *dev = f->dev;
-    first += f->first;
+    first += (int64_t)f->o.load.rank * n;
     if (f->resident) {
         for (int i = 0; i < n; i++)
             f->host_ids[i] = (int32_t)(first + i < f->store->n ? first + i : f->store->n - 1);

@@ -11,9 +11,8 @@
 #include "views/job.h"
 
 typedef struct feed_options {
-    loader_options load;
-    int parts;      /* this rank's images of a batch go through the network in so many parts */
-    int short_side; /* of images without randomness, as pixels_plain */
+    loader_options load; /* each of its parts goes through the network for itself */
+    int short_side;      /* of images without randomness, as pixels_plain */
 } feed_options;
 
 typedef struct feed {
@@ -21,7 +20,7 @@ typedef struct feed {
     const store *store;
     feed_options o;
     int64_t steps;           /* an epoch */
-    int own, first;          /* images of a batch that are this rank's, and where they begin */
+    int own;                 /* images of a batch that are this rank's */
     size_t row;              /* numbers of one image of the network's size */
     int32_t *ids;            /* device [batch]: images of this step, all ranks' */
     int32_t *host_ids;       /* the same on the host */

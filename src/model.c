@@ -254,11 +254,11 @@ static int open_embedder(device *dev, const conr_model *m, const store *s, int n
     feed_options f = {.load = {.size = m->net.spec.h,
                                .batch = n,
                                .ranks = 1,
+                               .parts = 1,
                                .workers = 1,
                                .ahead = 1,
                                .policy = draw_policy_default(),
                                .norm = m->norm},
-                      .parts = 1,
                       .short_side = m->short_side};
     pass_options p = {.n = n, .groups = 1, .passes = 1, .end = m->net.projector_end};
     size_t rows = (size_t)n * (size_t)d * sizeof(float);

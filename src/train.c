@@ -83,10 +83,9 @@ static int backward(trainer *t) {
     parameters online = {t->w, t->running};
     size_t block = (size_t)t->m * t->d;
     float *own = t->own_dq;
-    size_t rows = (size_t)t->own * t->d;
-    for (int v = 0; v < 2; v++)
-        TRY(ranks_gather_back(&t->ranks, dev, t->dq + (size_t)v * t->n * t->d, rows,
-                              own + v * rows));
+    for (int i = 0; i < 2 * parts; i++) /* of both views */
+        TRY(ranks_gather_back(&t->ranks, dev, t->dq + (size_t)i * block * t->ranks.count, block,
+                              own + (size_t)i * block));
     TRY(dev->op.rows_normalize_back(dev, t->own_q, t->norm, own, 2 * t->own, t->d, own));
     for (int p = 0; p < parts; p++) {
         float *d = own; /* one part: as it lies */
@@ -179,7 +178,8 @@ done:
 
 /* Where row i of the batch lies after a gather of every rank's `blocks` blocks of rows. */
 static int32_t gathered_at(const trainer *t, int blocks, int block, int i) {
-    return (int32_t)(((size_t)(i / t->own) * blocks + block) * t->own + i % t->own);
+    int part = t->m * t->ranks.count, rank = i % part / t->m, own = i / part * t->m + i % t->m;
+    return (rank * blocks + block) * t->own + own;
 }
 
 /* The order in which the target sees the rows of each view. */
@@ -196,7 +196,7 @@ static int shuffle_rows(trainer *t, uint32_t step_number) {
     for (int v = 0; v < 2; v++) {
         for (int i = 0; i < n; i++) back[rows[v * n + i]] = gathered_at(t, 4, v, i);
         for (int i = 0; i < own; i++) /* images of the rows that are ours in this order */
-            mine[v * own + i] = gathered_at(t, 2, v, rows[v * n + t->feed.first + i] - v * n);
+            mine[v * own + i] = gathered_at(t, 2, v, rows[v * n + loader_row(&t->feed.o.load, i)] - v * n);
     }
     TRY(t->dev->op.put(t->dev, t->back, back, (size_t)2 * n * sizeof *back));
     TRY(t->dev->op.put(t->dev, t->rows, mine, (size_t)2 * own * sizeof *mine));
@@ -570,13 +570,13 @@ static int open_feed(trainer *t, const pixels_norm *norm) {
                                .batch = o->batch,
                                .rank = t->ranks.rank,
                                .ranks = t->ranks.count,
+                               .parts = o->accumulate,
                                .workers = t->dev->threads > 1 ? t->dev->threads / 2 : 1,
                                .ahead = 3,
                                .policy = policy_of(o, o->crop_scale),
                                .later = policy_of(o, o->stage2_crop_scale),
                                .change = (uint32_t)o->stage1_epochs,
                                .norm = *norm},
-                      .parts = o->accumulate,
                       .short_side = o->short_side};
     return feed_open(t->dev, t->store, &f, &t->feed);
 }

@@ -67,14 +67,19 @@ void loader_order(const loader_options *o, int64_t n, uint32_t epoch, int64_t st
     for (int i = 0; i < o->batch; i++) ids[i] = (int32_t)image_at(o, &order, step * o->batch + i);
 }
 
+int loader_row(const loader_options *o, int i) {
+    int part = o->batch / (o->parts > 1 ? o->parts : 1), mine = part / o->ranks;
+    return i / mine * part + o->rank * mine + i % mine;
+}
+
 /* Both views of image `i` of batch `b`. */
 static int make_views(const loader *l, pixels *p, int64_t b, int i) {
     int rc = 0;
     slot *s = &l->slot[b % l->slots];
     uint32_t epoch = (uint32_t)((l->start + b) / l->steps);
-    int64_t step = (l->start + b) % l->steps, first = (int64_t)l->o.rank * l->o.batch / l->o.ranks;
+    int64_t step = (l->start + b) % l->steps;
     rng_order order = rng_order_make(l->o.seed, epoch, (uint32_t)l->store->n);
-    uint32_t id = image_at(&l->o, &order, step * l->o.batch + first + i);
+    uint32_t id = image_at(&l->o, &order, step * l->o.batch + loader_row(&l->o, i));
     const stored *m = &l->store->image[id];
     const draw_policy *policy = epoch >= l->o.change ? &l->o.later : &l->o.policy;
     s->id[i] = (int32_t)id;
@@ -164,7 +169,7 @@ int loader_open(const store *s, const loader_options *o, uint32_t epoch, int64_t
     if (s->n < o->batch)
         return fail(CONR_EINVAL, "batch %d: more than the %lld images; make it smaller", o->batch,
                     (long long)s->n);
-    if (o->batch % o->ranks)
+    if (o->batch % (o->ranks * (o->parts > 1 ? o->parts : 1)))
         return fail(CONR_EINVAL, "batch %d: no multiple of %d ranks; change one of them", o->batch,
                     o->ranks);
     loader *l = calloc(1, sizeof *l);

@@ -14,7 +14,8 @@ typedef struct loader_options {
     int size;  /* side of a view */
     int batch; /* images a step, over all ranks; the last n mod batch images of an epoch are left
                   out */
-    int rank, ranks; /* this process takes rows rank*batch/ranks .. (rank+1)*batch/ranks - 1 */
+    int rank, ranks; /* this process takes rows rank*batch/ranks .. (rank+1)*batch/ranks - 1; or, */
+    int parts;       /* if over 1, such a share of each of so many equal parts of the batch */
     int workers;     /* threads; at least 1 */
     int ahead;       /* batches made before they are asked for; at least 1 */
     draw_policy policy, later; /* `later` holds from epoch `change` on: the method's stage 2 */
@@ -36,6 +37,9 @@ typedef struct loader loader;
 
 /* The images ids [batch] of a step, over all ranks, as a loader would take them from n. */
 void loader_order(const loader_options *o, int64_t n, uint32_t epoch, int64_t step, int32_t *ids);
+
+/* The row of the batch that is this rank's row i. */
+int loader_row(const loader_options *o, int i);
 
 /* Starts with batch `step` of epoch `epoch`.  The store must outlive the loader. */
 int loader_open(const store *s, const loader_options *o, uint32_t epoch, int64_t step,
