@@ -16,6 +16,8 @@ want() { # want PACKAGE CHECK...: the package is missing when the check fails
 }
 has() { command -v "$1"; }
 library() { has pkg-config && pkg-config --exists "$1"; }
+# a Python that has it: the one in front, or Debian's
+python_has() { python3 -c "import $1" || /usr/bin/python3 -c "import $1"; }
 
 want gcc has cc
 want libc6-dev test -e /usr/include/stdlib.h
@@ -30,6 +32,8 @@ want libpng-dev library libpng
 want libwebp-dev library libwebp
 want zlib1g-dev library zlib
 want libcmocka-dev library cmocka
+want python3-numpy python_has "numpy, pytest"
+want python3-pytest python_has "numpy, pytest"
 
 for group in "$@"; do
     case $group in

@@ -1,0 +1,79 @@
+"""Anyone's arrays as what libconr takes, and results as what the caller works with.
+
+NumPy arrays, whatever has the buffer protocol, and whatever speaks DLPack (torch tensors on the CPU
+among them) are used where they lie when they are float32 and row-major; else a copy is made.
+Tensors on a GPU are copied to the host, for the library's calls take host arrays.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Optional
+
+import numpy as np
+
+from ._library import InvalidError, lib
+
+
+def is_torch(x: Any) -> bool:
+    """A torch tensor, found out without importing torch."""
+    return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
+
+
+def as_numpy(x: Any) -> np.ndarray:
+    """The same numbers as a NumPy array, sharing memory where that is possible."""
+    if isinstance(x, np.ndarray):
+        return x
+    if is_torch(x):
+        x = x.detach().cpu()
+        return x.float().numpy() if str(x.dtype) == "torch.bfloat16" else x.numpy()
+    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        if x.__dlpack_device__()[0] == 1:  # kDLCPU
+            return np.from_dlpack(x)
+        if hasattr(x, "get"):  # CuPy's way to the host
+            return np.asarray(x.get())
+    return np.asarray(x)
+
+
+def matrix(x: Any, name: str = "features", columns: Optional[int] = None) -> np.ndarray:
+    """[n,d], float32, row-major."""
+    a = as_numpy(x)
+    if a.ndim != 2 or a.dtype.kind not in "fiub":
+        raise InvalidError(f"{name}: {a.dtype} of shape {list(a.shape)}; give numbers of shape "
+                           "[n, d]")
+    if columns is not None and a.shape[1] != columns:
+        raise InvalidError(f"{name}: {a.shape[1]} numbers a row where {columns} are wanted; give "
+                           "rows of equal length")
+    return np.ascontiguousarray(a, np.float32)
+
+
+def vector(x: Any, dtype: Any, n: Optional[int], name: str) -> np.ndarray:
+    """[n] integers (or bools) of the wanted type."""
+    a = as_numpy(x)
+    if a.ndim != 1 or a.dtype.kind not in "iub" or (n is not None and len(a) != n):
+        wanted = "[n]" if n is None else f"[{n}]"
+        raise InvalidError(f"{name}: {a.dtype} of shape {list(a.shape)}; give integers of shape "
+                           f"{wanted}")
+    return np.ascontiguousarray(a, dtype)
+
+
+def address(a: Optional[np.ndarray]) -> Optional[int]:
+    return None if a is None else a.ctypes.data
+
+
+def like(result: np.ndarray, given: Any) -> Any:
+    """The result as the caller's kind of array: a tensor on the same device for a tensor, with
+    the integers that torch indexes with."""
+    if not is_torch(given):
+        return result
+    import torch
+
+    out = torch.from_numpy(result)
+    return (out.long() if result.dtype.kind == "i" else out).to(given.device)
+
+
+def taken(pointer: Any, *shape: int) -> np.ndarray:
+    """An array that the library has allocated, copied; the library's memory is released."""
+    try:
+        return np.ctypeslib.as_array(pointer, shape=shape).copy()
+    finally:
+        lib.conr_free(ctypes.cast(pointer, ctypes.c_void_p))

@@ -1,0 +1,342 @@
+"""libconr through ctypes: where it is, its structures and calls, errors, contexts, stopping.
+
+Everything that knows about C is in this file; the others call `lib` and give it arrays.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import os
+import signal
+import threading
+from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int,
+                    c_int32, c_int64, c_ubyte, c_uint64, c_void_p)
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+# ---- structures of conr.h, field by field (python/tests/test_library.py compares their layout) ----
+
+
+class CProgress(Structure):
+    _fields_ = [("stage", c_char_p), ("done", c_int64), ("total", c_int64), ("message", c_char_p),
+                ("epoch", c_int), ("epochs", c_int), ("loss", c_double), ("lr", c_double),
+                ("images_per_s", c_double), ("seconds_left", c_double)]
+
+
+class CNeighborsOptions(Structure):
+    _fields_ = [("k", c_int), ("k1", c_int), ("k2", c_int), ("layers", c_int), ("alpha", c_double),
+                ("resymmetrize", c_int), ("local", c_int)]
+
+
+class CKmeansOptions(Structure):
+    _fields_ = [("clusters", c_int), ("metric", c_int), ("restarts", c_int), ("iterations", c_int),
+                ("tolerance", c_double), ("seed", c_uint64), ("start", c_void_p)]
+
+
+class CKmeansStep(Structure):
+    _fields_ = [("run", c_int), ("iteration", c_int), ("objective", c_double),
+                ("imbalance", c_double), ("moved", c_int64), ("refilled", c_int)]
+
+
+class CKmeansHistory(Structure):
+    _fields_ = [("objective", c_double), ("run", c_int), ("step", POINTER(CKmeansStep)),
+                ("steps", c_int)]
+
+
+class CScores(Structure):
+    _fields_ = [("nmi", c_double), ("acc", c_double), ("ari", c_double), ("balanced_acc", c_double),
+                ("n", c_int64), ("unlabeled", c_int64), ("clusters", c_int), ("classes", c_int)]
+
+
+class CConfusion(Structure):
+    _fields_ = [("clusters", c_int), ("classes", c_int), ("cluster", POINTER(c_int64)),
+                ("class_", POINTER(c_int64)), ("count", POINTER(c_int64)),
+                ("match", POINTER(c_int)), ("purity", POINTER(c_double)), ("n", c_int64),
+                ("unlabeled", c_int64)]
+
+
+class CImagesOptions(Structure):
+    _fields_ = [("split", c_char_p), ("classes", c_char_p), ("coarse", c_int),
+                ("long_tail", c_double)]
+
+
+class CImagesInfo(Structure):
+    _fields_ = [("kind", c_char_p), ("n", c_int64), ("labeled", c_int64), ("skipped", c_int64),
+                ("first_skipped", c_char_p), ("width", c_int * 2), ("height", c_int * 2),
+                ("channels", c_int), ("classes", c_int)]
+
+
+class CSettingInfo(Structure):
+    _fields_ = [("key", c_char_p), ("initial", c_char_p), ("allowed", c_char_p), ("help", c_char_p)]
+
+
+class CTrainOptions(Structure):
+    _fields_ = [("out", c_char_p), ("resume", c_int), ("from_", c_char_p), ("stage", c_int),
+                ("init", c_char_p), ("budget", c_double)]
+
+
+class CTrainResult(Structure):
+    _fields_ = [("clusters", c_int), ("epochs", c_int), ("steps", c_int64), ("images", c_int64),
+                ("seconds", c_double), ("loss", c_double), ("images_per_s", c_double),
+                ("labeled", c_int), ("scores", CScores), ("knn", c_double),
+                ("silhouette", c_double)]
+
+
+class CModelInfo(Structure):
+    _fields_ = [("encoder", c_char_p), ("framework", c_char_p), ("size", c_int),
+                ("channels", c_int), ("features", c_int), ("clusters", c_int),
+                ("centroids", POINTER(c_float))]
+
+
+OnProgress = CFUNCTYPE(c_int, POINTER(CProgress), c_void_p)
+OnCount = CFUNCTYPE(c_int, c_int64, c_int64, c_void_p)
+OnChoice = CFUNCTYPE(None, c_char_p, c_char_p, c_char_p, c_void_p)
+
+METRICS = {"cosine": 0, "euclidean": 1}
+
+# ---- the calls: name, result, arguments.  Arrays travel as addresses. ------------------------------
+
+_array, _handle = c_void_p, c_void_p
+_calls: Dict[str, Tuple[Any, List[Any]]] = {
+    "conr_error": (c_char_p, []),
+    "conr_version": (c_char_p, []),
+    "conr_open": (c_int, [c_char_p, c_int, POINTER(_handle)]),
+    "conr_close": (None, [_handle]),
+    "conr_device": (c_char_p, [_handle]),
+    "conr_set_progress": (None, [_handle, OnProgress, c_void_p]),
+    "conr_free": (None, [c_void_p]),
+    "conr_neighbors_defaults": (CNeighborsOptions, []),
+    "conr_neighbors": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CNeighborsOptions),
+                               _array]),
+    "conr_purity": (c_int, [_array, c_int64, c_int, _array, _array, _array]),
+    "conr_kmeans_defaults": (CKmeansOptions, []),
+    "conr_kmeans": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CKmeansOptions), _array,
+                            _array, POINTER(CKmeansHistory)]),
+    "conr_kmeans_history_free": (None, [POINTER(CKmeansHistory)]),
+    "conr_assign": (c_int, [_handle, _array, c_int64, c_int64, c_int, _array, c_int, _array,
+                            _array]),
+    "conr_choose_clusters": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CKmeansOptions),
+                                     c_int, c_int, POINTER(c_int), _array]),
+    "conr_boundary": (c_int, [_handle, _array, c_int64, c_int64, c_int, _array, c_int, _array,
+                              c_int, _array]),
+    "conr_boundary_keep": (c_int64, [_array, c_int64, c_double, _array, POINTER(c_float)]),
+    "conr_boundary_fraction": (c_double, [c_double, c_int, c_int]),
+    "conr_metrics": (c_int, [_array, _array, c_int64, POINTER(CScores)]),
+    "conr_confusion_make": (c_int, [_array, _array, c_int64, POINTER(CConfusion)]),
+    "conr_confusion_free": (None, [POINTER(CConfusion)]),
+    "conr_silhouette": (c_int, [_handle, _array, c_int64, c_int64, c_int, _array, c_uint64,
+                                POINTER(c_double), POINTER(c_int64)]),
+    "conr_knn_accuracy": (c_int, [_handle, _array, _array, c_int64, _array, _array, c_int64,
+                                  c_int64, c_int, c_double, POINTER(c_double)]),
+    "conr_images_defaults": (CImagesOptions, []),
+    "conr_images_open": (c_int, [_handle, c_char_p, POINTER(CImagesOptions), OnCount, c_void_p,
+                                 POINTER(_handle)]),
+    "conr_images_close": (None, [_handle]),
+    "conr_images_about": (None, [_handle, POINTER(CImagesInfo)]),
+    "conr_images_label": (c_int, [_handle, c_int64]),
+    "conr_images_path": (c_char_p, [_handle, c_int64]),
+    "conr_images_pixels": (c_int, [_handle, _handle, c_int, POINTER(POINTER(c_float)),
+                                   POINTER(c_int64), POINTER(c_int64)]),
+    "conr_settings_new": (c_int, [POINTER(_handle)]),
+    "conr_settings_free": (None, [_handle]),
+    "conr_settings_read": (c_int, [_handle, c_char_p]),
+    "conr_settings_set": (c_int, [_handle, c_char_p, c_char_p]),
+    "conr_settings_get": (c_int, [_handle, c_char_p, c_char_p, c_int]),
+    "conr_settings_check": (c_int, [_handle]),
+    "conr_settings_choose": (c_int, [_handle, _handle, c_double, c_char_p, _handle, OnChoice,
+                                     c_void_p]),
+    "conr_setting": (c_int, [c_int, POINTER(CSettingInfo)]),
+    "conr_train_defaults": (CTrainOptions, []),
+    "conr_train": (c_int, [_handle, _handle, _handle, POINTER(CTrainOptions),
+                           POINTER(CTrainResult)]),
+    "conr_model_open": (c_int, [_handle, c_char_p, POINTER(_handle)]),
+    "conr_model_close": (None, [_handle]),
+    "conr_model_about": (None, [_handle, POINTER(CModelInfo)]),
+    "conr_embed": (c_int, [_handle, _handle, _handle, POINTER(POINTER(c_float)), POINTER(c_int64),
+                           POINTER(c_int64)]),
+}
+
+
+def _find() -> str:
+    """CONR_LIBRARY; the one inside the package; a checkout's build; the system's."""
+    here = Path(__file__).resolve().parent
+    checkout = here.parents[1]
+    given = os.environ.get("CONR_LIBRARY")
+    if given:
+        return given
+    if (here / "libconr.so").exists():
+        return str(here / "libconr.so")
+    if (checkout / "include" / "conr.h").exists() and (checkout / "build" / "libconr.so").exists():
+        return str(checkout / "build" / "libconr.so")
+    found = ctypes.util.find_library("conr")
+    if not found:
+        raise ImportError("libconr: not found; run 'pip install .', or 'make' in a checkout, or "
+                          "name the file in CONR_LIBRARY")
+    return found
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(_find())
+    for name, (result, arguments) in _calls.items():
+        call = getattr(library, name)
+        call.restype, call.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+
+# ---- errors ----------------------------------------------------------------------------------------
+
+
+class Error(Exception):
+    """What the library refused or could not do, in its words: "WHAT: WHY; REMEDY"."""
+
+    code: int = 0
+
+
+class InvalidError(Error, ValueError):
+    """A value is outside what is allowed."""
+
+
+class NoMemoryError(Error, MemoryError):
+    """Not enough memory."""
+
+
+class FileError(Error, OSError):
+    """A file cannot be read or written."""
+
+
+class FormatError(Error, ValueError):
+    """A file is not what it claims to be."""
+
+
+class DeviceError(Error, RuntimeError):
+    """The device is missing or has failed."""
+
+
+class NumberError(Error, ValueError):
+    """A number is NaN or infinite."""
+
+
+class Stopped(Error):
+    """Stopped on request; a training has saved where it stood."""
+
+
+_errors = {-1: InvalidError, -2: NoMemoryError, -3: FileError, -4: FormatError, -5: DeviceError,
+           -6: NumberError, -7: Stopped}
+
+
+def check(code: int) -> int:
+    """The result of a call, or its failure as an exception."""
+    if code >= 0:
+        return code
+    error = _errors.get(code, Error)(lib.conr_error().decode(errors="replace"))
+    error.code = code
+    raise error
+
+
+# ---- contexts --------------------------------------------------------------------------------------
+
+_idle: Dict[Tuple[str, int], List[c_void_p]] = {}
+_lock = threading.Lock()
+
+
+class Progress(NamedTuple):
+    """How far long work is; loss to seconds_left are of a training's steps, else 0."""
+
+    stage: str
+    done: int
+    total: int
+    message: Optional[str] = None
+    epoch: int = 0
+    epochs: int = 0
+    loss: float = 0.0
+    lr: float = 0.0
+    images_per_s: float = 0.0
+    seconds_left: float = 0.0
+
+
+def _progress_of(p: CProgress) -> Progress:
+    return Progress((p.stage or b"").decode(), p.done, p.total,
+                    p.message.decode(errors="replace") if p.message else None, p.epoch, p.epochs,
+                    p.loss, p.lr, p.images_per_s, p.seconds_left)
+
+
+class _Stop:
+    """Whether running work shall stop: Ctrl-C was pressed, or a callback raised."""
+
+    def __init__(self, tell: Optional[Callable[[Progress], Any]]) -> None:
+        self.tell = tell
+        self.reason: Optional[BaseException] = None
+
+    def interrupt(self, number: int, frame: Any) -> None:
+        self.reason = self.reason or KeyboardInterrupt()
+
+    def on_progress(self, p: Any, user: Any) -> int:
+        try:
+            if self.tell and not self.reason:
+                self.tell(_progress_of(p.contents))
+        except BaseException as e:  # nothing may pass through C
+            self.reason = e
+        return int(self.reason is not None)
+
+    def on_count(self, done: int, total: int, user: Any) -> int:
+        return int(self.reason is not None)
+
+
+class Context:
+    """An opened device while one thread works with it; from `context`."""
+
+    def __init__(self, handle: c_void_p, stop: _Stop) -> None:
+        self.handle = handle
+        self.on_count = OnCount(stop.on_count)
+
+    @property
+    def device(self) -> str:
+        """In words, e.g. "cpu, 2 threads"."""
+        return lib.conr_device(self.handle).decode()
+
+
+@contextlib.contextmanager
+def context(device: str = "cpu", threads: int = 0,
+            tell: Optional[Callable[[Progress], Any]] = None) -> Iterator[Context]:
+    """A context that no other thread uses, opened before or opened now.
+
+    Meanwhile Ctrl-C stops the work inside C at its next report; what `tell` raises does, too.
+    """
+    key = (device, threads)
+    with _lock:
+        ready = _idle.get(key)
+        handle = ready.pop() if ready else None
+    if handle is None:
+        handle = c_void_p()
+        check(lib.conr_open(device.encode(), threads, byref(handle)))
+    stop = _Stop(tell)
+    on_progress = OnProgress(stop.on_progress)
+    # Python's own handler would raise inside the callback, where nobody can catch it in time
+    ours = (threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    if ours:
+        signal.signal(signal.SIGINT, stop.interrupt)
+    lib.conr_set_progress(handle, on_progress, None)
+    try:
+        yield Context(handle, stop)
+    except Stopped as e:
+        if stop.reason is None:
+            raise
+        raise stop.reason from e
+    else:
+        if stop.reason is not None:  # too late to stop anything
+            raise stop.reason
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        lib.conr_set_progress(handle, OnProgress(), None)
+        with _lock:
+            _idle.setdefault(key, []).append(handle)
+
+
+def version() -> str:
+    """Of the library at hand, e.g. "0.1.0"."""
+    return lib.conr_version().decode()

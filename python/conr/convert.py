@@ -1,0 +1,246 @@
+"""Checkpoints of others as safetensors that `conr train --init` takes.
+
+    python -m conr.convert X.pth out.safetensors
+
+Reads what torch.save has written (and Lightning's .ckpt), without torch and without running anything
+in the file: a pickle may name any function, here every name that is no part of a tensor becomes an
+empty object.  Finds the encoders in it (the authors' CoNR code and ProPos: encoder_q, encoder_k;
+solo-learn: backbone, momentum_backbone; torchvision: no prefix), takes the averaged one where there
+are two, and writes it under torchvision's names.
+"""
+from __future__ import annotations
+
+import argparse
+import io
+import pickle
+import re
+import sys
+import zipfile
+from collections import OrderedDict
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from ._library import Error, FileError, FormatError, InvalidError
+from .safetensors import PathLike, read_safetensors, write_safetensors
+
+# ---- reading without running -----------------------------------------------------------------------
+
+_storages = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2",
+             "LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "i1",
+             "ByteStorage": "u1", "BoolStorage": "?", "BFloat16Storage": "bf16"}
+
+
+class _Inert:
+    """Stands for whatever else the file names: takes everything, does nothing."""
+
+    def __new__(cls, *args: Any, **named: Any) -> "_Inert":
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+    def extend(self, values: Any) -> None:
+        pass
+
+
+def _tensor(storage: np.ndarray, offset: int, size: Sequence[int], stride: Sequence[int],
+            *rest: Any) -> np.ndarray:
+    """torch's view of a storage, refused where it would reach outside."""
+    if len(size) != len(stride) or min([offset, *size, *stride]) < 0:
+        raise ValueError("a tensor's shape makes no sense")
+    if 0 in size:
+        return np.zeros(tuple(size), storage.dtype)
+    if offset + sum((n - 1) * step for n, step in zip(size, stride)) >= len(storage):
+        raise ValueError("a tensor reaches outside its storage")
+    return np.lib.stride_tricks.as_strided(storage[offset:], tuple(size),
+                                           [step * storage.itemsize for step in stride],
+                                           writeable=False)
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
+        super().__init__(io.BytesIO(archive.read(folder + "data.pkl")))
+        self.archive, self.folder = archive, folder
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
+            return _tensor
+        if module == "torch._utils" and name == "_rebuild_parameter":
+            return lambda data, *rest: data
+        if module == "torch" and name == "Size":
+            return tuple
+        if module == "torch" and name in _storages:
+            return _storages[name]
+        return _Inert
+
+    def persistent_load(self, about: Any) -> Any:
+        _, kind, key = about[:3]
+        raw = self.archive.read(f"{self.folder}data/{key}")
+        if kind == "bf16":  # the upper half of a float32
+            return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+        if not isinstance(kind, str):
+            raise ValueError("numbers of a type that is not known here")
+        return np.frombuffer(raw, kind)
+
+
+def _flat(value: Any, name: str, out: Dict[str, np.ndarray]) -> None:
+    """Dicts within dicts as names with dots."""
+    if isinstance(value, np.ndarray):
+        out[name] = value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            _flat(inner, f"{name}.{key}" if name else str(key), out)
+
+
+def read_checkpoint(path: PathLike) -> Dict[str, np.ndarray]:
+    """Every tensor of a checkpoint by its name; nothing in the file is run."""
+    if str(path).endswith(".safetensors"):
+        return read_safetensors(path)[0]
+    tensors: Dict[str, np.ndarray] = {}
+    try:
+        if not zipfile.is_zipfile(path):
+            return _read_old(path)
+        with zipfile.ZipFile(path) as archive:
+            inside = [n for n in archive.namelist() if n.endswith("data.pkl")]
+            if not inside:
+                raise ValueError("no data.pkl inside")
+            _flat(_Reader(archive, inside[0][:-len("data.pkl")]).load(), "", tensors)
+    except OSError as e:
+        raise FileError(f"{path}: {e.strerror or e}; is the name right?") from e
+    except Error:
+        raise
+    except Exception as e:  # a damaged pickle may raise anything
+        raise FormatError(f"{path}: no checkpoint of torch, or damaged ({e}); fetch it again") from e
+    return tensors
+
+
+def _read_old(path: PathLike) -> Dict[str, np.ndarray]:
+    """Files of torch before 1.6 are no archives; torch itself reads them, weights only."""
+    with open(path, "rb"):
+        pass
+    try:
+        import torch
+    except ImportError:
+        raise FormatError(f"{path}: not an archive, perhaps of torch before 1.6; install torch, or "
+                          "save it again with a newer one") from None
+
+    tensors: Dict[str, np.ndarray] = {}
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.detach().cpu().float().numpy()
+        return {k: arrays(v) for k, v in value.items()} if isinstance(value, Mapping) else None
+
+    _flat(arrays(torch.load(path, map_location="cpu", weights_only=True)), "", tensors)
+    return tensors
+
+
+# ---- finding the encoder ---------------------------------------------------------------------------
+
+_averaged = re.compile(r"encoder_k|momentum|target|teacher|ema")
+
+
+def _torchvision_names(tensors: Mapping[str, np.ndarray], prefix: str) -> Optional[Dict[str, str]]:
+    """Torchvision's first names of what stands under this prefix, or None.
+
+    Some (ProPos, CoNR) keep the children of a ResNet in a Sequential: 0 is conv1, 1 is bn1, and the
+    four that hold blocks are the layers, wherever a pool stands between.
+    """
+    if prefix + "conv1.weight" in tensors and prefix + "layer1.0.conv1.weight" in tensors:
+        return {part: part for part in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
+    blocks = [str(i) for i in range(2, 10) if f"{prefix}{i}.0.conv1.weight" in tensors]
+    if len(blocks) == 4 and prefix + "0.weight" in tensors:
+        return {"0": "conv1", "1": "bn1", **{b: f"layer{i + 1}" for i, b in enumerate(blocks)}}
+    return None
+
+
+def find_encoders(tensors: Mapping[str, np.ndarray]) -> List[str]:
+    """Prefixes under which a ResNet stands, the averaged ones first, then the shorter ones."""
+    starts = {name[:-len(end)] for name, a in tensors.items() if a.ndim == 4
+              for end in ("conv1.weight", "0.weight") if name.endswith(end)}
+    found = [p for p in starts if _torchvision_names(tensors, p)]
+    return sorted(found, key=lambda p: (not _averaged.search(p), len(p), p))
+
+
+def encoder(tensors: Mapping[str, np.ndarray], prefix: str) -> Dict[str, np.ndarray]:
+    """The encoder under a prefix, float32, under torchvision's names."""
+    names = _torchvision_names(tensors, prefix)
+    if names is None:
+        raise InvalidError(f"prefix {prefix!r}: no ResNet there; --list shows where there is one")
+    out = {}
+    for name, a in tensors.items():
+        first, dot, rest = name[len(prefix):].partition(".")
+        if name.startswith(prefix) and dot and first in names:
+            whole = rest == "num_batches_tracked" or rest.endswith(".num_batches_tracked")
+            out[f"{names[first]}.{rest}"] = np.ascontiguousarray(
+                a, np.int64 if whole else np.float32).reshape(a.shape)
+    if "layer1.0.conv3.weight" in out or "layer2.0.downsample.weight" in out:
+        raise FormatError(f"{prefix or 'the encoder'}: a ResNet with bottlenecks or "
+                          "pre-activation; conr has the plain ResNet-18 and ResNet-34")
+    return out
+
+
+def describe(weights: Mapping[str, np.ndarray]) -> str:
+    blocks = len([n for n in weights if re.fullmatch(r"layer\d\.\d+\.conv1\.weight", n)])
+    kind = {8: "resnet18", 16: "resnet34"}.get(blocks, f"a ResNet of {blocks} blocks")
+    width, channels, side, _ = weights["conv1.weight"].shape
+    stem = {3: "cifar", 7: "imagenet"}.get(side, f"{side}x{side}")
+    return f"{kind}, stem {stem}, width {width}, {channels} channels"
+
+
+def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
+            online: bool = False) -> Tuple[str, Dict[str, np.ndarray]]:
+    """Writes the encoder of a checkpoint as safetensors; returns its prefix and its weights."""
+    tensors = read_checkpoint(source)
+    found = find_encoders(tensors)
+    if prefix is None:
+        chosen = [p for p in found if not online or not _averaged.search(p)]
+        if not chosen:
+            raise FormatError(f"{source}: no ResNet among its {len(tensors)} tensors; is it a "
+                              "checkpoint of an encoder?")
+        prefix = chosen[0]
+    weights = encoder(tensors, prefix)
+    write_safetensors(target, weights, {"source": str(source), "prefix": prefix})
+    return prefix, weights
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m conr.convert", description=(
+        "Turns a checkpoint (the authors' code, ProPos, solo-learn, torchvision) into safetensors "
+        "that conr train --init takes. Nothing in the file is run."))
+    parser.add_argument("source", help="X.pth, X.ckpt, or a file without ending")
+    parser.add_argument("target", nargs="?", help="default: the source's name with .safetensors")
+    parser.add_argument("--prefix", help="of the encoder's names, where several are there")
+    parser.add_argument("--online", action="store_true",
+                        help="the trained encoder, not its moving average")
+    parser.add_argument("--list", action="store_true", help="show the encoders; write nothing")
+    a = parser.parse_args(arguments)
+    try:
+        if a.list:
+            tensors = read_checkpoint(a.source)
+            for prefix in find_encoders(tensors):
+                print(f"{prefix or '(no prefix)'}\t{describe(encoder(tensors, prefix))}")
+            return 0
+        target = a.target or re.sub(r"\.(pth|pt|ckpt|tar)$", "", a.source) + ".safetensors"
+        prefix, weights = convert(a.source, target, prefix=a.prefix, online=a.online)
+        print(f"{target}: {describe(weights)}; from {prefix or 'names without a prefix'}")
+        return 0
+    except (Error, OSError) as e:
+        print(f"conr.convert: {e}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

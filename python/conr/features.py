@@ -1,0 +1,109 @@
+"""Neighborhoods and boundaries of anyone's features."""
+from __future__ import annotations
+
+from ctypes import byref, c_int
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from ._arrays import address, as_numpy, like, matrix, vector
+from ._library import METRICS, InvalidError, check, context, lib
+
+
+def metric_code(metric: str) -> int:
+    if metric not in METRICS:
+        raise InvalidError(f"metric {metric!r}: not known; give 'cosine' or 'euclidean'")
+    return METRICS[metric]
+
+
+def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: int = 2,
+              alpha: float = 2.0, resymmetrize: bool = True, local: bool = False,
+              threads: int = 0) -> Any:
+    """Contextually affinitive neighbors of every row among all rows.
+
+    features: [n, d], a NumPy array, a torch tensor, or what can become one; rows need not have
+    length 1.  k neighbors are given, the row itself always first, then best first; k1 make the
+    graph, k2 pass messages, in so many layers, with similarities to the power alpha.
+    local: plain nearest neighbors by cosine instead.  threads: 0 for all cores.
+
+    Returns [n, min(k, n)]: int32 in NumPy; for a torch tensor an int64 tensor on its device.
+    """
+    x = matrix(features)
+    o = lib.conr_neighbors_defaults()
+    o.k, o.k1, o.k2, o.layers, o.alpha = k, k1, k2, layers, alpha
+    o.resymmetrize, o.local = int(resymmetrize), int(local)
+    ids = np.empty((len(x), max(0, min(k, len(x)))), np.int32)
+    with context("cpu", threads) as c:
+        check(lib.conr_neighbors(c.handle, address(x), *x.shape, byref(o), address(ids)))
+    return like(ids, features)
+
+
+def assign(features: Any, centroids: Any, *, metric: str = "cosine",
+           threads: int = 0) -> "Assignment":
+    """The nearest centroid of each row, the lower of equals, and its distance."""
+    x = matrix(features)
+    centers = matrix(centroids, "centroids", x.shape[1])
+    labels, distances = np.empty(len(x), np.int32), np.empty(len(x), np.float32)
+    with context("cpu", threads) as c:
+        check(lib.conr_assign(c.handle, address(x), *x.shape, metric_code(metric),
+                              address(centers), len(centers), address(labels),
+                              address(distances)))
+    return Assignment(like(labels, features), like(distances, features))
+
+
+class Assignment(NamedTuple):
+    """Clusters of rows, [n], and how far each row is from its centroid, [n]."""
+
+    labels: Any
+    distances: Any
+
+
+def boundary(features: Any, centroids: Any, labels: Optional[Any] = None, *,
+             metric: str = "cosine", normalize_centroids: bool = False, threads: int = 0) -> Any:
+    """The boundary ratio of each row, in [0, 2].
+
+    0 on the own centroid, 1 half way to the nearest other, above 1 beyond.  labels: the rows'
+    clusters, 0 .. K-1; without them, those of the nearest centroids.  With metric='cosine' rows are
+    first scaled to length 1; centroids only with normalize_centroids.
+
+    Returns float32 [n], a tensor for a tensor.
+    """
+    x = matrix(features)
+    centers = matrix(centroids, "centroids", x.shape[1])
+    own = (assign(x, centers, metric=metric, threads=threads).labels if labels is None
+           else vector(labels, np.int32, len(x), "labels"))
+    ratio = np.empty(len(x), np.float32)
+    with context("cpu", threads) as c:
+        check(lib.conr_boundary(c.handle, address(x), *x.shape, metric_code(metric),
+                                address(centers), len(centers), address(own),
+                                int(normalize_centroids), address(ratio)))
+    return like(ratio, features)
+
+
+def boundary_keep(ratio: Any, fraction: float) -> Any:
+    """Which rows stay when only this fraction may: bool [n], True for the smallest ratios, at least
+    one, and for all that equal the largest of them."""
+    r = np.ascontiguousarray(as_numpy(ratio), np.float32)
+    if r.ndim != 1:
+        raise InvalidError(f"ratio: of shape {list(r.shape)}; give numbers of shape [n]")
+    kept = np.empty(len(r), np.uint8)
+    check(lib.conr_boundary_keep(address(r), len(r), fraction, address(kept), None))
+    return like(kept.view(np.bool_), ratio)
+
+
+def boundary_fraction(epoch: int, first: float = 0.8, relax_epochs: int = 50) -> float:
+    """The fraction that is kept in a stage-2 epoch (from 1): grows linearly from `first` to 1."""
+    return float(lib.conr_boundary_fraction(first, epoch, relax_epochs))
+
+
+def choose_clusters(features: Any, low: int = 2, high: int = 50, *, metric: str = "cosine",
+                    seed: int = 1, threads: int = 0) -> int:
+    """Estimates the number of clusters, low <= K <= high."""
+    x = matrix(features)
+    o = lib.conr_kmeans_defaults()
+    o.metric, o.seed = metric_code(metric), seed
+    chosen = c_int()
+    with context("cpu", threads) as c:
+        check(lib.conr_choose_clusters(c.handle, address(x), *x.shape, byref(o), low, high,
+                                       byref(chosen), None))
+    return chosen.value

@@ -1,0 +1,196 @@
+"""k-means with scikit-learn's manners; scikit-learn itself is used where it is there, not needed."""
+from __future__ import annotations
+
+import inspect
+from ctypes import byref
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from ._arrays import address, as_numpy, is_torch, matrix
+from ._library import CKmeansHistory, InvalidError, check, context, lib
+from .features import assign, metric_code
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        from sklearn.utils.validation import validate_data
+    except ImportError:  # before 1.6
+
+        def validate_data(estimator: Any, X: Any, **how: Any) -> np.ndarray:  # type: ignore[misc]
+            return estimator._validate_data(X, **how)
+
+    HAVE_SKLEARN = True
+except ImportError:
+    HAVE_SKLEARN = False
+
+    class BaseEstimator:  # type: ignore[no-redef]
+        """Parameters as scikit-learn's estimators have them."""
+
+        def get_params(self, deep: bool = True) -> Dict[str, Any]:
+            return {name: getattr(self, name)
+                    for name in inspect.signature(type(self)).parameters}
+
+        def set_params(self, **params: Any) -> "BaseEstimator":
+            known = self.get_params()
+            for name, value in params.items():
+                if name not in known:
+                    raise ValueError(f"{name}: no parameter of {type(self).__name__}; there are "
+                                     + ", ".join(known))
+                setattr(self, name, value)
+            return self
+
+        def __repr__(self) -> str:
+            initial = inspect.signature(type(self)).parameters
+            said = [f"{k}={v!r}" for k, v in self.get_params().items()
+                    if v is not initial[k].default and v != initial[k].default]
+            return f"{type(self).__name__}({', '.join(said)})"
+
+    class ClusterMixin:  # type: ignore[no-redef]
+        pass
+
+    class TransformerMixin:  # type: ignore[no-redef]
+        pass
+
+
+class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """k-means, the best of several runs from greedy k-means++.
+
+    Parameters
+    ----------
+    n_clusters : int
+        K.
+    metric : 'cosine' or 'euclidean'
+        cosine: rows are first scaled to length 1.
+    n_init : int
+        Runs; the best is kept.
+    max_iter : int
+        Iterations of one run, at most.
+    tol : float
+        A run ends when the squared shifts of the centroids add up to this much of the features'
+        mean variance.
+    random_state : int or None
+        The seed; None is 1: the same input gives the same bits.
+    device : str
+        'cpu', or 'auto' for the fastest there is.
+    threads : int
+        0 for all cores.
+
+    Attributes
+    ----------
+    labels_ : int32 [n]
+    cluster_centers_ : float32 [K, d]
+        Plain means (of the unit rows, where the metric is cosine: not scaled to length 1).
+    inertia_ : float
+        Sum of squared distances, or of 1 - cos, of rows to their centroids.
+    n_iter_ : int
+        Iterations of the best run.
+    history_ : list of dict
+        One record an iteration, of all runs; pandas.DataFrame(history_) is a table.
+    """
+
+    def __init__(self, n_clusters: int = 8, *, metric: str = "cosine", n_init: int = 10,
+                 max_iter: int = 300, tol: float = 1e-4, random_state: Optional[int] = None,
+                 device: str = "cpu", threads: int = 0) -> None:
+        self.n_clusters = n_clusters
+        self.metric = metric
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.device = device
+        self.threads = threads
+
+    def fit(self, X: Any, y: Any = None) -> "KMeans":
+        """Clusters the rows of X, [n, d].  y is not looked at."""
+        x = self._rows(X, reset=True)
+        if len(x) < self.n_clusters:
+            raise InvalidError(f"n_samples={len(x)}: fewer than n_clusters={self.n_clusters}; ask "
+                               "for fewer clusters")
+        o = lib.conr_kmeans_defaults()
+        o.clusters, o.metric = self.n_clusters, metric_code(self.metric)
+        o.restarts, o.iterations, o.tolerance = self.n_init, self.max_iter, self.tol
+        o.seed = self._seed()
+        centers = np.empty((max(1, self.n_clusters), x.shape[1]), np.float32)
+        labels = np.empty(len(x), np.int32)
+        history = CKmeansHistory()
+        with context(self.device, self.threads) as c:
+            check(lib.conr_kmeans(c.handle, address(x), *x.shape, byref(o), address(centers),
+                                  address(labels), byref(history)))
+        self.cluster_centers_, self.labels_ = centers, labels
+        self.inertia_ = history.objective
+        self.history_ = [{name: getattr(history.step[i], name)
+                          for name, _ in history.step._type_._fields_}
+                         for i in range(history.steps)]
+        best = [step["iteration"] for step in self.history_ if step["run"] == history.run]
+        lib.conr_kmeans_history_free(byref(history))
+        self.n_iter_ = max(best, default=1)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+        """fit, then labels_."""
+        return self.fit(X).labels_
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """fit, then transform."""
+        return self.fit(X).transform(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The nearest centroid of each row."""
+        self._check_fitted()
+        return assign(self._rows(X), self.cluster_centers_, metric=self.metric,
+                      threads=self.threads).labels
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Distances of each row to every centroid, float32 [n, K]."""
+        self._check_fitted()
+        x = self._rows(X)
+        return np.stack([assign(x, center[None], metric=self.metric,
+                                threads=self.threads).distances
+                         for center in self.cluster_centers_], axis=1)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus what inertia_ would be of these rows."""
+        self._check_fitted()
+        away = assign(self._rows(X), self.cluster_centers_, metric=self.metric,
+                      threads=self.threads).distances.astype(np.float64)
+        return -float(np.sum(away ** 2 if self.metric == "euclidean" else away))
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            return 1
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state) & (2 ** 64 - 1)
+        return int(self.random_state.randint(2 ** 31))  # a NumPy RandomState
+
+    def _check_fitted(self) -> None:
+        if HAVE_SKLEARN:
+            check_is_fitted(self)
+        elif not hasattr(self, "cluster_centers_"):
+            raise ValueError("KMeans: not fitted yet; call fit first")
+
+    def _rows(self, X: Any, reset: bool = False) -> np.ndarray:
+        """Checked by scikit-learn where it is there: its words are what its users know."""
+        if is_torch(X) or hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
+            X = as_numpy(X)
+        if HAVE_SKLEARN:
+            return validate_data(self, X, reset=reset, dtype=np.float32, order="C",
+                                 accept_large_sparse=False)
+        x = matrix(X, "X", None if reset else self.n_features_in_)
+        if reset:
+            self.n_features_in_ = x.shape[1]
+        return x
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
+
+    def _more_tags(self) -> Dict[str, Any]:  # scikit-learn before 1.6
+        return {"preserves_dtype": [np.float32]}
+
+    def __sklearn_tags__(self) -> Any:  # and since
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags

@@ -1,0 +1,81 @@
+"""CoNR for anyone's PyTorch training loop.
+
+    from conr.torch import ConAffLoss
+
+    pull = ConAffLoss(k=10, k1=10, k2=2)
+    loss = pull(q_a, k_b, labels, centroids, fraction) + pull(q_b, k_a, labels, centroids, fraction)
+
+q are predictions, k the other view's targets (of a target network, or under stop-gradient), as any
+framework with two views has them.  Neighborhoods and filter come from libconr and carry no gradient;
+they are found on the CPU, to which targets on a GPU are copied (n x d numbers a step) and from which
+neighbors come back.
+"""
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .features import boundary, boundary_fraction, boundary_keep, neighbors
+
+__all__ = ["ConAffLoss", "boundary_fraction"]
+
+
+class ConAffLoss(nn.Module):
+    """Pulls each prediction towards the targets of its contextually affinitive neighbors.
+
+    The loss is minus the mean, over the anchors i that are kept, of the mean cosine of prediction i
+    and the targets j of i's neighborhood: between -1 and 1.  Over views, add both halves (BYOL) or
+    average them (SimSiam).
+
+    k, k1, k2, layers, alpha, resymmetrize, local: as in conr.neighbors.
+    normalize_centroids: as in conr.boundary.
+    mean: 'kept' divides by the anchors kept, 'batch' by all of them.
+    """
+
+    def __init__(self, k: int = 10, k1: int = 10, k2: int = 2, *, layers: int = 2,
+                 alpha: float = 2.0, resymmetrize: bool = True, local: bool = False,
+                 normalize_centroids: bool = False, mean: str = "kept", threads: int = 0) -> None:
+        super().__init__()
+        if mean not in ("kept", "batch"):
+            raise ValueError(f"mean {mean!r}: not known; give 'kept' or 'batch'")
+        self.how = dict(k=k, k1=k1, k2=k2, layers=layers, alpha=alpha, resymmetrize=resymmetrize,
+                        local=local, threads=threads)
+        self.normalize_centroids, self.mean, self.threads = normalize_centroids, mean, threads
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.how.items())
+
+    @torch.no_grad()
+    def select(self, targets: Tensor, labels: Optional[Tensor] = None,
+               centroids: Optional[Tensor] = None,
+               fraction: float = 1.0) -> Tuple[Tensor, Optional[Tensor]]:
+        """Neighbors, int64 [n, k], and which anchors are kept, bool [n] or None for all."""
+        host = targets.detach().float().cpu()
+        ids = neighbors(host, **self.how).to(targets.device)
+        if labels is None or fraction >= 1:
+            return ids, None
+        if centroids is None:
+            raise ValueError("labels came without centroids; give both, or neither")
+        ratio = boundary(host, centroids, labels, normalize_centroids=self.normalize_centroids,
+                         threads=self.threads)
+        return ids, boundary_keep(ratio, fraction).to(targets.device)
+
+    def forward(self, predictions: Tensor, targets: Tensor, labels: Optional[Tensor] = None,
+                centroids: Optional[Tensor] = None, fraction: float = 1.0) -> Tensor:
+        """predictions, targets: [n, d], of unit length or not; row i of both is image i.  No
+        gradient reaches the targets.  labels: [n] pseudo labels, centroids: [K, d], both from
+        k-means of all images (conr.KMeans); fraction: of the anchors that are kept."""
+        if predictions.shape != targets.shape or predictions.dim() != 2:
+            raise ValueError(f"predictions {list(predictions.shape)}, targets "
+                             f"{list(targets.shape)}; give two of shape [n, d]")
+        ids, kept = self.select(targets, labels, centroids, fraction)
+        t = F.normalize(targets.detach(), dim=1)
+        # the mean over neighbors of <q, t_j> is <q, the mean of t_j>
+        cosine = (F.normalize(predictions, dim=1) * t[ids].mean(1)).sum(1)
+        if kept is None:
+            return -cosine.mean()
+        weights = kept.to(cosine.dtype)
+        return -(cosine * weights).sum() / (weights.sum() if self.mean == "kept" else len(cosine))
