@@ -22,6 +22,7 @@ static const flag flags[] = {
     SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
+    {"no-report", NULL, NULL, "do not write RUN/report.html"},
     {0},
 };
 
@@ -76,6 +77,7 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
     int rc;
     o.out = flag_text(a, "out");
     o.budget = budget;
+    o.no_report = flag_on(a, "no-report");
     recipe_images(wanted, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = settle(a, c, m, o.budget, s)) ||
         (rc = run_train(c, src, m, s, &o, NULL, &result, NULL)) ||
@@ -125,7 +127,8 @@ const verb verb_cluster = {
     .summary = "the main job: learn from images without labels, and cluster them",
     .text =
         "Chooses settings by the images and the device, says which, trains, clusters, and writes\n"
-        "a run's folder: labels.csv (path,cluster,distance,boundary), the model, the features.\n"
+        "a run's folder: report.html to look at, labels.csv (path,cluster,distance,boundary), the\n"
+        "model, the features.\n"
         "--sort-into DIR puts links to the images into DIR/cluster-00, cluster-01, ...\n"
         "Ctrl-C saves, conr train --resume --data SRC --out RUN goes on.  conr assign gives new\n"
         "images their clusters.  SRC: see conr help info.\n"

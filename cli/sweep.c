@@ -418,6 +418,7 @@ static int read_all(sweep *w) {
     if ((rc = run_refuse_begun(w->out))) return rc;
     w->options = conr_train_defaults();
     w->options.from = flag_text(a, "from");
+    w->options.no_report = 1; /* conr report DIR compares them, conr report DIR/RUN shows one */
     if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &w->options.stage))) return rc;
     if (w->options.stage == 2 && !w->options.from)
         return usage_error("--stage 2: needs a stage 1 to stand on; give --from RUN");
@@ -459,7 +460,8 @@ const verb verb_sweep = {
     .text =
         "Each run is a folder DIR/KEY=A,seed=1.  Runs that are finished are not repeated, begun\n"
         "ones go on: give the same command again after an interruption.  Writes DIR/sweep.json\n"
-        "(everything) and DIR/table.md (mean and deviation over the seeds).\n"
+        "(everything) and DIR/table.md (mean and deviation over the seeds); conr report DIR draws\n"
+        "them.\n"
         "\nExample: conr sweep --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
         "             --from runs/cifar10@800 --stage 2 --grid fr0=0.7,0.8,0.9,1 --seeds 3 \\\n"
         "             --out runs/fr0\n",

@@ -21,6 +21,7 @@ static const flag flags[] = {
     {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
     {"budget", "TIME", NULL, "choose the epochs so that it takes about this long: 10m, 2h"},
     DATA_FLAGS,
+    {"no-report", NULL, NULL, "do not write RUN/report.html"},
     {"check", NULL, NULL, "print the settings as they would be, train nothing"},
     {"settings", NULL, NULL, "print all that can be set"},
     {0},
@@ -46,6 +47,7 @@ static int read_options(const arguments *a, conr_train_options *o) {
     o->resume = flag_on(a, "resume");
     o->from = flag_text(a, "from");
     o->init = flag_text(a, "init");
+    o->no_report = flag_on(a, "no-report");
     if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &o->stage))) return rc;
     if (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &o->budget))) return rc;
     if (o->stage == 2 && !o->from)

@@ -433,6 +433,7 @@ typedef struct conr_train_options {
     const char *init; /* safetensors with an encoder's first weights, as torchvision's; NULL */
     double budget; /* seconds: epochs (and stage1_epochs, warmup_epochs in proportion) are chosen so
                       that the training takes about this long; 0: as set */
+    int no_report; /* 1: RUN/report.html is not made; conr_report can do so later */
 } conr_train_options;
 
 CONR_API conr_train_options conr_train_defaults(void); /* nothing set */
@@ -450,9 +451,10 @@ typedef struct conr_train_result {
 } conr_train_result;
 
 /* Trains on the images, clusters them and writes the run's folder: options.yaml, log.jsonl,
- * checkpoint.safetensors, model.safetensors, embeddings.npy, centroids.npy, labels.csv, and DONE
- * last.  Stopping by progress saves a checkpoint and gives CONR_ESTOPPED.  Images that turn out
- * unreadable are dropped from m and counted there.  result may be NULL. */
+ * checkpoint.safetensors, model.safetensors, embeddings.npy, centroids.npy, labels.csv, data.json
+ * (what the images are, and where), report.html, and DONE last.  Stopping by progress saves a
+ * checkpoint and gives CONR_ESTOPPED.  Images that turn out unreadable are dropped from m and
+ * counted there.  result may be NULL. */
 CONR_API int conr_train(conr *c, conr_images *m, const conr_settings *s,
                         const conr_train_options *o, conr_train_result *result);
 
@@ -499,6 +501,31 @@ CONR_API int conr_write_clusters(const char *path, conr_images *images, const in
 CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *labels, int64_t n,
                               int clusters, const char *folder, int copy);
 CONR_API int conr_sort_check(const char *folder);
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+typedef struct conr_report_options {
+    const char *data; /* the run's images; NULL: where they were at its training */
+    const char *out;  /* the file; NULL: RUN/report.html */
+} conr_report_options;
+
+CONR_API conr_report_options conr_report_defaults(void); /* nothing set */
+
+typedef struct conr_report_result {
+    int64_t images, points; /* of the run; on the map, which is a sample beyond 20,000 */
+    int clusters;
+    int pictures; /* 0: the images were not to be had, and the report says so */
+    int64_t bytes;
+} conr_report_result;
+
+/* One HTML file that needs nothing else: what was done, every cluster, a map of the images, their
+ * neighbors, curves.  The run is finished.  result may be NULL. */
+CONR_API int conr_report(conr *c, const char *run, const conr_report_options *o,
+                         conr_report_result *result);
+
+/* Several runs, or sweeps' folders, in one file: a table of mean and deviation over seeds, scores
+ * over the settings that differ, overlaid curves. */
+CONR_API int conr_report_compare(conr *c, const char *const *runs, int n, const char *out);
 
 #ifdef __cplusplus
 }

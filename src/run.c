@@ -12,6 +12,7 @@
 #include "evaluate.h"
 #include "images/images.h"
 #include "model.h"
+#include "report_run.h"
 #include "train.h"
 #include "update/schedule.h"
 
@@ -495,6 +496,16 @@ done:
     return rc;
 }
 
+/* A run without a report is a run: what goes wrong here, Ctrl-C too, is told and not held against
+ * it. */
+static void make_report(run *r) {
+    char line[1024];
+    if (r->to->no_report || report_from_store(r->c, r->to->out, &r->store) == 0) return;
+    snprintf(line, sizeof line, "warning: no report (%.600s); conr report RUN makes it later",
+             conr_error());
+    tell(r, line);
+}
+
 static int finish(run *r) {
     int rc = 0;
     file_new f = {0};
@@ -508,6 +519,7 @@ static int finish(run *r) {
     if (r->t->featured != r->t->step) TRY(trainer_embed(r->t)); /* by all ranks */
     if (!r->leads) return 0;
     TRY(write_results(r));
+    make_report(r);
     TRY(file_new_open(&f, in_folder(r, "DONE")));
     fprintf(f.stream, "conr %s\n", CONR_VERSION);
     TRY(file_new_commit(&f));
@@ -691,6 +703,7 @@ static int open_run(run *r, const conr_settings *s) {
     /* a beginning that cannot be drawn from the seed again is kept before the run counts as begun
      */
     if (!r->to->resume && (r->to->from || r->to->init)) TRY(save(r));
+    if (r->leads) TRY(report_write_data(&r->images->source, r->to->out));
     if (r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
 done:
     return rc;

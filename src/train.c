@@ -196,7 +196,8 @@ static int shuffle_rows(trainer *t, uint32_t step_number) {
     for (int v = 0; v < 2; v++) {
         for (int i = 0; i < n; i++) back[rows[v * n + i]] = gathered_at(t, 4, v, i);
         for (int i = 0; i < own; i++) /* images of the rows that are ours in this order */
-            mine[v * own + i] = gathered_at(t, 2, v, rows[v * n + loader_row(&t->feed.o.load, i)] - v * n);
+            mine[v * own + i] =
+                gathered_at(t, 2, v, rows[v * n + loader_row(&t->feed.o.load, i)] - v * n);
     }
     TRY(t->dev->op.put(t->dev, t->back, back, (size_t)2 * n * sizeof *back));
     TRY(t->dev->op.put(t->dev, t->rows, mine, (size_t)2 * own * sizeof *mine));
@@ -519,8 +520,7 @@ static int open_own_rows(trainer *t) {
     GRAB(rows, own);
     GRAB(back, 2 * (size_t)n);
     TRY(grab(t, own * t->feed.row, t->dev->act_size, (void **)&t->shuffled));
-    if (!alone)
-        TRY(grab(t, 2 * (size_t)n * t->feed.row, t->dev->act_size, (void **)&t->gathered));
+    if (!alone) TRY(grab(t, 2 * (size_t)n * t->feed.row, t->dev->act_size, (void **)&t->gathered));
 done:
     return rc;
 }
@@ -606,9 +606,10 @@ int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_o
     t->ranks = t->norm_ranks = c->ranks;
     t->n = o->batch, t->own = t->n / t->ranks.count, t->m = t->own / o->accumulate;
     if (t->m * o->accumulate * t->ranks.count != t->n)
-        TRY(fail(CONR_EINVAL,
-                 "batch %d: cannot be shared by %d ranks in %d parts each; make it a multiple of %d",
-                 t->n, t->ranks.count, o->accumulate, t->ranks.count * o->accumulate));
+        TRY(fail(
+            CONR_EINVAL,
+            "batch %d: cannot be shared by %d ranks in %d parts each; make it a multiple of %d",
+            t->n, t->ranks.count, o->accumulate, t->ranks.count * o->accumulate));
     if (o->clusters > s->n)
         TRY(fail(CONR_EINVAL, "clusters %d: more than the %lld images; ask for fewer", o->clusters,
                  (long long)s->n));

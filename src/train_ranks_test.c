@@ -3,9 +3,9 @@
  * process it compares a training with itself.
  *
  * Bounds.  Sums over the batch are taken in another order, so losses differ by rounding, 1e-7 as a
- * rule; SGD hands the difference on, and once in a while a ReLU or a neighbor stands at its edge and
- * makes it 1e-5.  So: 1e-5 over the first five steps, where a wrong factor, order or group shows at
- * once (1e-2), and 1e-3 to the end. */
+ * rule; SGD hands the difference on, and once in a while a ReLU or a neighbor stands at its edge
+ * and makes it 1e-5.  So: 1e-5 over the first five steps, where a wrong factor, order or group
+ * shows at once (1e-2), and 1e-3 to the end. */
 #include "train.h"
 
 #include "base/rng.h"

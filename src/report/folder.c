@@ -1,0 +1,270 @@
+/* folder.c: see folder.h. */
+#include "report/folder.h"
+
+#include "base/file.h"
+#include "base/npy.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *keep(folder *f, const char *text) {
+    return text ? arena_text(&f->memory, text, strlen(text)) : NULL;
+}
+
+static char *path_of(const folder *f, const char *name) {
+    char *path = NULL;
+    return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
+}
+
+/* ---- log.jsonl ------------------------------------------------------------------------------- */
+
+static int add(series *s, double epoch, const json_t *line, const char *key) {
+    const json_t *v = json_object_get(line, key);
+    return json_is_number(v) ? series_add(s, epoch, json_number_value(v)) : 0;
+}
+
+static int add_warning(folder *f, const char *text) {
+    static const char word[] = "warning: ";
+    folder_log *l = &f->log;
+    const char **more = realloc(l->warning, ((size_t)l->n_warnings + 1) * sizeof *more);
+    if (!more) return fail_memory("log", 8.0 * l->n_warnings);
+    l->warning = more;
+    if (!strncmp(text, word, sizeof word - 1)) text += sizeof word - 1;
+    const char *kept = keep(f, text);
+    if (!kept) return CONR_ENOMEM;
+    l->warning[l->n_warnings++] = kept;
+    return 0;
+}
+
+static int add_line(folder *f, const json_t *line) {
+    folder_log *l = &f->log;
+    const char *warning = json_string_value(json_object_get(line, "warning"));
+    double epoch = json_number_value(json_object_get(line, "epoch")), v;
+    int rc = 0;
+    if (warning) return add_warning(f, warning);
+    if (json_object_get(line, "objective")) { /* an evaluation: the warnings about it follow */
+        l->earlier += l->n_warnings;
+        l->n_warnings = 0;
+    }
+    TRY(add(&l->loss, epoch, line, "loss"));
+    TRY(add(&l->lr, epoch, line, "lr"));
+    TRY(add(&l->nmi, epoch, line, "nmi"));
+    TRY(add(&l->acc, epoch, line, "acc"));
+    TRY(add(&l->ari, epoch, line, "ari"));
+    TRY(add(&l->knn, epoch, line, "knn"));
+    TRY(add(&l->silhouette, epoch, line, "silhouette"));
+    TRY(add(&l->stability, epoch, line, "stability"));
+    if ((v = json_number_value(json_object_get(line, "seconds"))) > 0) l->seconds = v;
+    if ((v = json_number_value(json_object_get(line, "images_per_s"))) > 0) l->images_per_s = v;
+done:
+    return rc;
+}
+
+static int read_log(folder *f) {
+    int rc = 0;
+    char *path = path_of(f, "log.jsonl"), *line = NULL;
+    size_t room = 0;
+    FILE *stream = path ? fopen(path, "r") : NULL;
+    while (stream && rc == 0 && getline(&line, &room, stream) > 0) {
+        json_t *object = json_loads(line, 0, NULL); /* a line that was cut short is left out */
+        if (json_is_object(object)) rc = add_line(f, object);
+        json_decref(object);
+    }
+    if (stream) fclose(stream);
+    free(line);
+    free(path);
+    return rc;
+}
+
+/* ---- data.json ------------------------------------------------------------------------------- */
+
+static void two_ints(const json_t *pair, int out[2]) {
+    for (size_t i = 0; i < 2; i++) out[i] = (int)json_integer_value(json_array_get(pair, i));
+}
+
+static int read_data(folder *f) {
+    folder_data *d = &f->data;
+    char *path = path_of(f, "data.json");
+    json_t *o = path ? json_load_file(path, 0, NULL) : NULL;
+    const json_t *classes = json_object_get(o, "classes"), *name;
+    size_t i;
+    d->path = keep(f, json_string_value(json_object_get(o, "path")));
+    d->words = keep(f, json_string_value(json_object_get(o, "kind")));
+    d->first_skipped = keep(f, json_string_value(json_object_get(o, "first_skipped")));
+    d->skipped = json_integer_value(json_object_get(o, "skipped"));
+    d->channels = (int)json_integer_value(json_object_get(o, "channels"));
+    two_ints(json_object_get(o, "width"), d->width);
+    two_ints(json_object_get(o, "height"), d->height);
+    d->class_name = arena_alloc(&f->memory, (json_array_size(classes) + 1) * sizeof(char *));
+    json_array_foreach(classes, i, name) {
+        const char *text = json_string_value(name);
+        if (d->class_name) d->class_name[d->n_classes++] = keep(f, text ? text : "?");
+    }
+    json_decref(o);
+    free(path);
+    return d->class_name ? 0 : CONR_ENOMEM;
+}
+
+int folder_open(const char *path, folder *out) {
+    int rc = 0;
+    char *options = NULL, *done = NULL;
+    struct stat about;
+    *out = (folder){0};
+    out->path = keep(out, path);
+    if (!out->path) return CONR_ENOMEM;
+    /* the last part of "runs/photos/" and of "." */
+    char *real = realpath(path, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    out->name = keep(out, slash && slash[1] ? slash + 1 : path);
+    free(real);
+    options = path_of(out, "options.yaml"), done = path_of(out, "DONE");
+    if (!options || !done || !out->name) TRY(fail_memory(path, 4096));
+    if (stat(options, &about))
+        TRY(fail(CONR_EFILE, "%s: holds no run (no options.yaml); give the --out of a training",
+                 path));
+    TRY(settings_read(&out->o, options));
+    out->done = stat(done, &about) == 0;
+    TRY(read_log(out));
+    TRY(read_data(out));
+done:
+    free(options), free(done);
+    if (rc < 0) folder_close(out);
+    return rc;
+}
+
+/* ---- labels.csv ------------------------------------------------------------------------------ */
+
+/* The field at *at as text, which is cut out in place; *at moves behind it.  NULL at the end. */
+static char *field(char **at) {
+    char *from = *at, *to = from, *text = from;
+    if (!from) return NULL;
+    if (*from == '"') {
+        for (from++; *from && !(*from == '"' && from[1] != '"'); from++) {
+            if (*from == '"') from++;
+            *to++ = *from;
+        }
+        if (*from) from++;
+    } else {
+        while (*from && *from != ',') *to++ = *from++;
+    }
+    *at = *from == ',' ? from + 1 : NULL;
+    *to = 0;
+    return text;
+}
+
+/* Lines of a CSV file: a quoted name may hold line ends.  The next one, or NULL. */
+static char *csv_line(char **at) {
+    char *line = *at;
+    bool quoted = false;
+    if (!*line) return NULL;
+    for (; **at && (quoted || **at != '\n'); ++*at)
+        if (**at == '"') quoted = !quoted;
+    if (**at) *(*at)++ = 0;
+    return line;
+}
+
+static bool number(const char *text, double low, double high, double *out) {
+    char *end;
+    if (!text) return false;
+    *out = strtod(text, &end);
+    return end != text && *out >= low && *out <= high;
+}
+
+static int parse_rows(folder *f, char *text, const char *path, bool labeled) {
+    char *at = text, *line = csv_line(&at);
+    for (int64_t i = 0; (line = csv_line(&at)); i++) {
+        double cluster, distance, boundary, label = -1;
+        const char *name = field(&line);
+        if (!number(field(&line), 0, 1e6, &cluster) || !number(field(&line), -1, 10, &distance) ||
+            !number(field(&line), -1, 3, &boundary) ||
+            (labeled && !number(field(&line), -1, 1e9, &label)))
+            return fail(CONR_EFORMAT, "%s: line %lld is no line of a labels.csv; make the run again",
+                        path, (long long)i + 2);
+        if (!(f->image[i] = keep(f, name))) return CONR_ENOMEM;
+        f->cluster[i] = (int32_t)cluster;
+        f->distance[i] = (float)distance;
+        f->boundary[i] = (float)boundary;
+        if (labeled) f->label[i] = (int64_t)label;
+        if (f->cluster[i] >= f->K) f->K = f->cluster[i] + 1;
+        f->n = i + 1;
+    }
+    return 0;
+}
+
+static int read_labels(folder *f, const char *path) {
+    int rc = 0;
+    char *text = NULL;
+    file_map map = {0};
+    size_t lines = 0;
+    TRY(file_map_open(path, &map));
+    text = malloc(map.size + 1);
+    if (!text) TRY(fail_memory(path, (double)map.size));
+    if (map.size) memcpy(text, map.data, map.size);
+    text[map.size] = 0;
+    for (size_t i = 0; i < map.size; i++) lines += text[i] == '\n';
+    bool labeled = !strncmp(text, "path,cluster,distance,boundary,label", 36);
+    if (strncmp(text, "path,cluster,distance,boundary", 30))
+        TRY(fail(CONR_EFORMAT, "%s: its columns are not path,cluster,distance,boundary; make the "
+                               "run again",
+                 path));
+    f->image = calloc(lines + 1, sizeof *f->image);
+    f->cluster = calloc(lines + 1, sizeof *f->cluster);
+    f->distance = calloc(lines + 1, sizeof *f->distance);
+    f->boundary = calloc(lines + 1, sizeof *f->boundary);
+    f->label = labeled ? calloc(lines + 1, sizeof *f->label) : NULL;
+    if (!f->image || !f->cluster || !f->distance || !f->boundary || (labeled && !f->label))
+        TRY(fail_memory(path, 32.0 * (double)lines));
+    TRY(parse_rows(f, text, path, labeled));
+    if (f->n == 0) TRY(fail(CONR_EFORMAT, "%s: has no images; make the run again", path));
+    bool any = false;
+    for (int64_t i = 0; labeled && i < f->n; i++) any = any || f->label[i] >= 0;
+    if (!any) free(f->label), f->label = NULL;
+done:
+    file_map_close(&map);
+    free(text);
+    return rc;
+}
+
+int folder_read_images(folder *f) {
+    int rc = 0;
+    int64_t n = 0;
+    struct stat about;
+    char *labels = path_of(f, "labels.csv"), *features = path_of(f, "embeddings.npy");
+    if (!labels || !features) TRY(fail_memory(f->path, 4096));
+    if (stat(labels, &about) || stat(features, &about))
+        TRY(fail(CONR_EFILE, "%s: has no results yet; is its training done?", f->path));
+    TRY(read_labels(f, labels));
+    TRY(npy_read_features(features, &f->features, &n, &f->d));
+    if (n != f->n)
+        TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; make the run again",
+                 features, (long long)n, (long long)f->n));
+done:
+    free(labels), free(features);
+    return rc;
+}
+
+void folder_close(folder *f) {
+    series *all[] = {&f->log.loss, &f->log.lr,  &f->log.nmi,        &f->log.acc,
+                     &f->log.ari,  &f->log.knn, &f->log.silhouette, &f->log.stability};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) series_free(all[i]);
+    free(f->log.warning);
+    free(f->image), free(f->cluster), free(f->distance), free(f->boundary), free(f->label);
+    free(f->features);
+    arena_free(&f->memory);
+    *f = (folder){0};
+}
+
+const char *folder_class(const folder *f, int64_t label) {
+    static _Thread_local char text[4][32];
+    static _Thread_local unsigned at;
+    if (label >= 0 && label < f->data.n_classes) return f->data.class_name[label];
+    char *out = text[at++ % 4];
+    snprintf(out, sizeof text[0], label < 0 ? "no label" : "class %lld", (long long)label);
+    return out;
+}
