@@ -235,7 +235,7 @@ static int sample_draw(const folder *f, int most, sample *s) {
     s->id = memory_new("sample", (size_t)s->n, sizeof *s->id);
     if (!s->id) return CONR_ENOMEM;
     rng_order o = rng_order_make((uint64_t)f->o.seed, 0, (uint32_t)f->n);
-    for (int i = 0; i < s->n; i++) s->id[i] = s->n < f->n ? rng_order_at(&o, (uint32_t)i) : i;
+    for (int i = 0; i < s->n; i++) s->id[i] = s->n < f->n ? (int32_t)rng_order_at(&o, (uint32_t)i) : i;
     qsort(s->id, (size_t)s->n, sizeof *s->id, by_id);
     s->features = f->features;
     if (s->n == f->n) return 0;
