@@ -169,6 +169,7 @@ class Model:
         with context("cpu", threads) as c:
             check(lib.conr_model_open(c.handle, os.fsencode(self.path), byref(handle)))
         self._handle = handle
+        self._scratch: Any = None
         self._close = weakref.finalize(self, lib.conr_model_close, handle)
         lib.conr_model_about(handle, byref(info))
         self.encoder: str = info.encoder.decode()
@@ -265,6 +266,14 @@ def load(path: PathLike, *, device: str = "auto", threads: int = 0) -> Model:
     return Model(path, device=device, threads=threads)
 
 
+class _Scratch:
+    """A temporary folder that goes with the last of those who hold this."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="conr-run-"))
+        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 # ---- training --------------------------------------------------------------------------------------
 
 
@@ -351,6 +360,7 @@ class DeepCluster:
         return self
 
     def _folder(self, resume: bool) -> Path:
+        self._scratch: Any = None
         if self.out is not None:
             run = Path(self.out)
             run.parent.mkdir(parents=True, exist_ok=True)
@@ -360,9 +370,8 @@ class DeepCluster:
             return run
         if resume:
             raise InvalidError("resume: there is no folder to go on in; give out")
-        folder = tempfile.mkdtemp(prefix="conr-run-")
-        self._cleanup = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return Path(folder) / "run"
+        self._scratch = _Scratch()
+        return self._scratch.path / "run"
 
     def _train(self, c: Context, s: _Settings, X: Any, run: Path, resume: bool,
                scratch: str) -> None:
@@ -427,6 +436,7 @@ class DeepCluster:
         self.boundary_ = np.array([r["boundary"] for r in rows], np.float32)
         self.embedding_ = np.load(run / "embeddings.npy")
         self.model_ = load(run, device=self.device, threads=self.threads)
+        self.model_._scratch = self._scratch  # a temporary folder lives as long as either
         self.cluster_centers_ = self.model_.centroids
         self.n_clusters_ = self.model_.clusters
         self.log_ = read_log(run)

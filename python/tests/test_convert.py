@@ -1,0 +1,147 @@
+"""Checkpoints of others: read without running them, their encoders under torchvision's names."""
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+import conr
+from conr import convert
+
+
+def resnet18(width=8):
+    """Weights of a narrow ResNet-18 under torchvision's names."""
+    rng = np.random.default_rng(4)
+    out, c = {}, 3
+
+    def conv(name, co, ci, k):
+        out[name + ".weight"] = rng.standard_normal((co, ci, k, k)).astype(np.float32)
+
+    def norm(name, n):
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            out[f"{name}.{part}"] = rng.random(n).astype(np.float32)
+        out[name + ".num_batches_tracked"] = np.array(7)
+
+    conv("conv1", width, 3, 3)
+    norm("bn1", width)
+    c = width
+    for layer in range(1, 5):
+        co = width << (layer - 1)
+        for block in range(2):
+            at = f"layer{layer}.{block}"
+            conv(at + ".conv1", co, c, 3)
+            norm(at + ".bn1", co)
+            conv(at + ".conv2", co, co, 3)
+            norm(at + ".bn2", co)
+            if c != co:
+                conv(at + ".downsample.0", co, c, 1)
+                norm(at + ".downsample.1", co)
+            c = co
+    return out
+
+
+def sequential(weights, pool):
+    """The same as children of a Sequential, with a pool between or not."""
+    place = {"conv1": "0", "bn1": "1", **{f"layer{i}": str(i + 2 + pool) for i in range(1, 5)}}
+    return {".".join([place[name.split(".")[0]], *name.split(".")[1:]]): a
+            for name, a in weights.items()}
+
+
+def under(prefix, weights, scale=1):
+    return {prefix + name: a * scale if a.dtype == np.float32 else a for name, a in weights.items()}
+
+
+@pytest.mark.parametrize("kind", ["authors", "propos", "solo", "plain"])
+def test_encoders_are_found_in_names(kind):
+    ours = resnet18()
+    tensors = {
+        "authors": {**under("module.encoder_q.", sequential(ours, 0), 2),
+                    **under("module.encoder_k.", sequential(ours, 0)),
+                    "module.projector_k.0.weight": np.zeros((4, 64), np.float32),
+                    "module.projector_k.1.running_mean": np.zeros(4, np.float32)},
+        "propos": {**under("encoder_q.", sequential(ours, 1), 2),
+                   **under("encoder_k.", sequential(ours, 1)),
+                   **under("encoder.0.", sequential(ours, 1))},
+        "solo": {**under("state_dict.backbone.", ours, 2),
+                 **under("state_dict.momentum_backbone.", ours)},
+        "plain": {**ours, "fc.weight": np.zeros((10, 64), np.float32)},
+    }[kind]
+    found = convert.find_encoders(tensors)
+    got = convert.encoder(tensors, found[0])
+    assert set(got) == set(ours) and all((got[k] == ours[k]).all() for k in ours)
+    assert convert.describe(got) == "resnet18, stem cifar, width 8, 3 channels"
+
+
+def test_init_takes_what_was_converted(images, tmp_path):
+    weights = resnet18()
+    conr.write_safetensors(tmp_path / "x.safetensors", under("backbone.", weights))
+    target = tmp_path / "out.safetensors"
+    assert convert.main([str(tmp_path / "x.safetensors"), str(target)]) == 0
+    colors = np.repeat(images[:32, ::2, ::2, None], 3, axis=3)
+    colors[..., 0] //= 2
+    still = dict(epochs=1, stage1_epochs=1, lr=0, decay=0, warmup_epochs=0, batch=16, restarts=1,
+                 size=16, width=8, hidden=16, predictor_hidden=16, features=8)
+    model = conr.DeepCluster(2, recipe="cifar10", init=target, progress=False, **still).fit(colors)
+    back = model.model_.state_dict("encoder", torch=False)
+    assert (back["layer4.1.conv2.weight"] == weights["layer4.1.conv2.weight"]).all()
+
+
+def test_files_of_torch(tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    ours = resnet18()
+    tensors = {k: torch.from_numpy(np.array(v)) for k, v in ours.items()}
+    tensors["conv1.weight"] = torch.nn.Parameter(tensors["conv1.weight"])
+    tensors["bn1.bias"] = tensors["bn1.bias"].double()
+    tensors["bn1.weight"] = torch.stack([tensors["bn1.weight"]] * 2, 1)[:, 1]  # strided
+    path = tmp_path / "epoch=3.ckpt"
+    torch.save({"epoch": 3, "state_dict": {"backbone." + k: v for k, v in tensors.items()},
+                "hyper_parameters": Odd(), "optimizer_states": [{"lr": 0.1}]}, path)
+    assert convert.main([str(path), str(tmp_path / "o.safetensors")]) == 0
+    assert "resnet18" in capsys.readouterr().out
+    got, notes = conr.read_safetensors(tmp_path / "o.safetensors")
+    assert notes["prefix"] == "state_dict.backbone."
+    assert all((got[k] == ours[k]).all() for k in ours)
+    assert convert.main([str(path), "--list"]) == 0
+    assert "state_dict.backbone.\tresnet18" in capsys.readouterr().out
+
+
+class Odd:
+    """Something that only the checkpoint's own program knows."""
+
+    def __init__(self):
+        self.x = {"a": 1}
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch run-by-pickle",)
+
+
+def test_nothing_in_a_file_is_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.pth", "b.pth"):
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps({"state_dict": Evil()}))
+    assert convert.main(["a.pth", "out.safetensors"]) == 1
+    assert "no ResNet" in capsys.readouterr().err
+    (tmp_path / "old.pth").write_bytes(pickle.dumps(Evil()))
+    assert convert.main(["old.pth", "out.safetensors"]) == 1
+    (tmp_path / "cut.pth").write_bytes((tmp_path / "b.pth").read_bytes()[:60])
+    assert convert.main(["cut.pth", "out.safetensors"]) == 1
+    assert convert.main(["missing.pth", "out.safetensors"]) == 1
+    assert not list(tmp_path.glob("run-by-pickle")) and not list(tmp_path.glob("out*"))
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_safetensors_round_trip(tmp_path):
+    path = tmp_path / "x.safetensors"
+    given = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(7),
+             "c": np.zeros((0, 3), np.float16), "d": np.array([[True, False]]).T}
+    conr.write_safetensors(path, given, {"note": "text"})
+    got, notes = conr.read_safetensors(path)
+    assert notes == {"note": "text"} and all((got[k] == v).all() and got[k].shape == v.shape
+                                             and got[k].dtype == v.dtype for k, v in given.items())
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(conr.FormatError, match="cut short"):
+        conr.read_safetensors(path)
