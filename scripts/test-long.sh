@@ -1,6 +1,6 @@
 #!/bin/bash
 # The slow checks, run before an issue is closed: sanitizers over everything, ranks under mpirun,
-# all CUDA architectures, and, where Python's peers are installed, the golden files made again.
+# the Python package from nothing, all CUDA architectures, and, where Python's peers are installed, the golden files made again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
@@ -19,6 +19,19 @@ scripts/deps.sh mpi
 cmake --preset mpi >/dev/null
 cmake --build build-mpi
 ctest --test-dir build-mpi --output-on-failure -j "$(nproc)"
+
+step "pip install . in a fresh virtual environment"
+python=/usr/bin/python3
+$python -c 'import ensurepip' 2>/dev/null || python=python3
+venv=$(mktemp -d)
+trap 'rm -rf "$venv"' EXIT
+$python -m venv "$venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check . pytest
+mkdir "$venv/checkout" # the installed package is tested, not the checkout's
+cp -r README.md include golden samples "$venv/checkout"
+mkdir "$venv/checkout/python"
+cp -r python/tests python/examples "$venv/checkout/python"
+(cd "$venv/checkout" && env -u CONR_LIBRARY "$venv/bin/python" -m pytest -q python/tests)
 
 if command -v nvcc >/dev/null; then
     step "CUDA, all architectures"

@@ -38,10 +38,12 @@ _later = {"KMeans": "kmeans", "DeepCluster": "deep", "Model": "deep", "load": "d
 
 def __getattr__(name: str) -> Any:
     """Estimators are imported when they are first asked for: scikit-learn takes its time."""
-    if name not in _later:
-        raise AttributeError(f"module 'conr' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in ("torch", "convert"):  # modules that are not needed by all
+        return import_module("." + name, __name__)
+    if name not in _later:
+        raise AttributeError(f"module 'conr' has no attribute {name!r}")
     value = getattr(import_module("." + _later[name], __name__), name)
     globals()[name] = value
     return value

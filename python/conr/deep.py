@@ -441,7 +441,7 @@ class DeepCluster:
         self.n_clusters_ = self.model_.clusters
         self.log_ = read_log(run)
         for text in dict.fromkeys(r["warning"] for r in self.log_ if "warning" in r):
-            warnings.warn(text, TrainingWarning, stacklevel=3)
+            warnings.warn(text.replace("warning: ", "", 1), TrainingWarning, stacklevel=3)
 
     # -- using
 

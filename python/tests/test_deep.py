@@ -134,7 +134,7 @@ def test_features_agree_with_torchvision():
         setattr(net, f"layer{i + 1}", net._make_layer(block, 8 << i, 2, stride=2 if i else 1))
     net.maxpool, net.fc = torch.nn.Identity(), torch.nn.Identity()
     model = conr.DeepCluster(2, recipe="cifar10", init=net.state_dict(), progress=False, size=16,
-                             width=8, hidden=32, predictor_hidden=32, features=16, batch=16, epochs=1,
+                             width=8, lr=0.001, hidden=32, predictor_hidden=32, features=16, batch=16, epochs=1,
                              stage1_epochs=1, warmup_epochs=0, restarts=1).fit(colors).model_
     net.load_state_dict(model.state_dict("encoder"))
     head = model.state_dict("projector")

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""What the Python package costs beside the C call, and the same neighborhoods in torch's operations.
+
+    make && python3 bench/python.py [--threads N]
+
+conr.neighbors on a batch (n = 1024, d = 256, k = k1 = 10, k2 = 2) should be within 5 % of the C call
+that it wraps.  Times are medians of alternating runs, so that what else the machine does falls on all
+alike.  torch is left out where it is not installed.
+"""
+import argparse
+import ctypes
+import os
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "python")]
+from peers import Conr, mixture, pointer  # noqa: E402
+
+import conr  # noqa: E402
+from conr._library import _find  # noqa: E402
+
+
+def torch_neighbors(torch, x, k=10, k1=10, k2=2):
+    """The dense computation: two products of n x n, and sorting."""
+    x = torch.nn.functional.normalize(x, dim=1)
+    s = x @ x.T
+    s.fill_diagonal_(2)  # the row itself is always first
+    ranked = s.topk(max(k1, k2), dim=1)[1]
+    s.fill_diagonal_(1)
+    r = torch.zeros_like(s).scatter_(1, ranked[:, :k1], 1.0)
+    h = (r + r.T) / 2
+    near = ranked[:, :k2]
+    weight = s.gather(1, near).clamp(min=0) ** 2
+    for layer in range(2):
+        if layer:
+            h = h + h.T
+        h = torch.nn.functional.normalize((weight[:, :, None] * h[near]).sum(1), dim=1)
+    s = h @ h.T
+    s.fill_diagonal_(2)
+    return s.topk(k, dim=1)[1]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--threads", type=int, default=0)
+    p.add_argument("--repeat", type=int, default=60)
+    a = p.parse_args()
+    x = mixture(1024)
+    c = Conr(_find(), a.threads)
+    o = c.lib.conr_neighbors_defaults()
+    import numpy as np
+
+    ids = np.empty((1024, 10), np.int32)
+
+    def c_call():
+        c.call("conr_neighbors", c.context, pointer(x), ctypes.c_int64(1024), ctypes.c_int64(256),
+               ctypes.byref(o), pointer(ids))
+
+    ways = {"C call": c_call, "conr.neighbors": lambda: conr.neighbors(x, threads=a.threads)}
+    try:
+        import torch
+
+        if a.threads:
+            torch.set_num_threads(a.threads)
+        t = torch.from_numpy(x)
+        ways["conr.neighbors, tensor"] = lambda: conr.neighbors(t, threads=a.threads)
+        ways[f"torch {torch.__version__}"] = lambda: torch_neighbors(torch, t)
+        same = (torch_neighbors(torch, t).sort(1)[0].numpy() == np.sort(conr.neighbors(x), 1)).mean()
+        print(f"neighbors that torch's operations find too: {100 * same:.1f} %")
+    except ImportError:
+        print("torch is not installed; left out")
+    taken = {name: [] for name in ways}
+    for turn in range(a.repeat + 3):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            if turn >= 3:
+                taken[name].append(time.perf_counter() - began)
+    base = statistics.median(taken["C call"])
+    print(f"{'neighbors, n = 1024, d = 256':<32} {'median ms':>10} {'best ms':>10} {'of C':>8}")
+    for name, times in taken.items():
+        median = statistics.median(times)
+        print(f"{name:<32} {1e3 * median:>10.3f} {1e3 * min(times):>10.3f} {median / base:>8.3f}")
+
+
+if __name__ == "__main__":
+    main()
