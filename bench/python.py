@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the Python package costs beside the C call, and the same neighborhoods in torch's operations.
+"""What the Python package costs beside the C call, and the same neighborhoods in torch.
 
     make && python3 bench/python.py [--threads N]
 
-conr.neighbors on a batch (n = 1024, d = 256, k = k1 = 10, k2 = 2) should be within 5 % of the C call
-that it wraps.  Times are medians of alternating runs, so that what else the machine does falls on all
-alike.  torch is left out where it is not installed.
+conr.neighbors on a batch (n = 1024, d = 256, k = k1 = 10, k2 = 2) should be within 5 % of the C
+call that it wraps.  Times are medians of alternating runs, so that what else the machine does falls
+on all alike.  torch is left out where it is not installed.
 """
 import argparse
 import ctypes
@@ -67,7 +67,8 @@ def main():
         t = torch.from_numpy(x)
         ways["conr.neighbors, tensor"] = lambda: conr.neighbors(t, threads=a.threads)
         ways[f"torch {torch.__version__}"] = lambda: torch_neighbors(torch, t)
-        same = (torch_neighbors(torch, t).sort(1)[0].numpy() == np.sort(conr.neighbors(x), 1)).mean()
+        theirs = torch_neighbors(torch, t).sort(1)[0].numpy()
+        same = (theirs == np.sort(conr.neighbors(x), 1)).mean()
         print(f"neighbors that torch's operations find too: {100 * same:.1f} %")
     except ImportError:
         print("torch is not installed; left out")

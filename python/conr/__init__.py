@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __version__ = version()
 __all__ = ["neighbors", "boundary", "boundary_keep", "boundary_fraction", "assign", "Assignment",
-           "choose_clusters", "KMeans", "metrics", "DeepCluster", "Model", "load", "read_log", "recipes",
-           "settings", "read_safetensors", "write_safetensors", "Progress", "Error", "InvalidError",
+           "choose_clusters", "KMeans", "metrics", "DeepCluster", "Model", "load", "read_log",
+           "recipes", "settings", "read_safetensors", "write_safetensors", "Progress", "Error", "InvalidError",
            "NoMemoryError", "FileError", "FormatError", "DeviceError", "NumberError", "Stopped",
            "TrainingWarning", "__version__"]
 

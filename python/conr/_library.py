@@ -15,7 +15,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-# ---- structures of conr.h, field by field (python/tests/test_library.py compares their layout) ----
+# ---- structures of conr.h, field by field (a test compares their layout) -------------------------
 
 
 class CProgress(Structure):
@@ -95,7 +95,7 @@ OnChoice = CFUNCTYPE(None, c_char_p, c_char_p, c_char_p, c_void_p)
 
 METRICS = {"cosine": 0, "euclidean": 1}
 
-# ---- the calls: name, result, arguments.  Arrays travel as addresses. ------------------------------
+# ---- the calls: name, result, arguments.  Arrays travel as addresses. ----------------------------
 
 _array, _handle = c_void_p, c_void_p
 _calls: Dict[str, Tuple[Any, List[Any]]] = {
@@ -186,7 +186,7 @@ def _load() -> ctypes.CDLL:
 
 lib = _load()
 
-# ---- errors ----------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 class Error(Exception):
@@ -236,10 +236,21 @@ def check(code: int) -> int:
     raise error
 
 
-# ---- contexts --------------------------------------------------------------------------------------
+# ---- contexts ------------------------------------------------------------------------------------
 
 _idle: Dict[Tuple[str, int], List[c_void_p]] = {}
 _lock = threading.Lock()
+_forked = False
+
+
+def _after_fork() -> None:
+    """A child has none of its parent's threads, and OpenMP would wait for them: it works alone."""
+    global _lock, _forked
+    _lock, _forked = threading.Lock(), True
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Progress(NamedTuple):
@@ -305,6 +316,8 @@ def context(device: str = "cpu", threads: int = 0,
 
     Meanwhile Ctrl-C stops the work inside C at its next report; what `tell` raises does, too.
     """
+    if _forked:
+        threads = 1
     key = (device, threads)
     with _lock:
         ready = _idle.get(key)

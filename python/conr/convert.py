@@ -2,9 +2,9 @@
 
     python -m conr.convert X.pth out.safetensors
 
-Reads what torch.save has written (and Lightning's .ckpt), without torch and without running anything
-in the file: a pickle may name any function, here every name that is no part of a tensor becomes an
-empty object.  Finds the encoders in it (the authors' CoNR code and ProPos: encoder_q, encoder_k;
+Reads what torch.save has written (and Lightning's .ckpt), without torch and without running
+anything in the file: a pickle may name any function, here every name that is no part of a tensor
+becomes an empty object.  Finds the encoders in it (the authors' CoNR code and ProPos: encoder_q, encoder_k;
 solo-learn: backbone, momentum_backbone; torchvision: no prefix), takes the averaged one where there
 are two, and writes it under torchvision's names.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from ._library import Error, FileError, FormatError, InvalidError
 from .safetensors import PathLike, read_safetensors, write_safetensors
 
-# ---- reading without running -----------------------------------------------------------------------
+# ---- reading without running ---------------------------------------------------------------------
 
 _storages = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2",
              "LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "i1",
@@ -122,7 +122,9 @@ def read_checkpoint(path: PathLike) -> Dict[str, np.ndarray]:
     except Error:
         raise
     except Exception as e:  # a damaged pickle may raise anything
-        raise FormatError(f"{path}: no checkpoint of torch, or damaged ({e}); fetch it again") from e
+        why = str(e).partition("\n")[0]
+        raise FormatError(f"{path}: no checkpoint of torch, or damaged ({why}); fetch it "
+                          "again") from e
     return tensors
 
 
@@ -147,7 +149,7 @@ def _read_old(path: PathLike) -> Dict[str, np.ndarray]:
     return tensors
 
 
-# ---- finding the encoder ---------------------------------------------------------------------------
+# ---- finding the encoder -------------------------------------------------------------------------
 
 _averaged = re.compile(r"encoder_k|momentum|target|teacher|ema")
 

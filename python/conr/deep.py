@@ -20,7 +20,7 @@ import numpy as np
 from . import _html
 from ._arrays import taken
 from ._images import Images, is_path, opened, thumbnails
-from ._library import (CModelInfo, CSettingInfo, CTrainResult, Context, Error, FileError,
+from ._library import (CModelInfo, CScores, CSettingInfo, CTrainResult, Context, Error, FileError,
                        InvalidError, OnChoice, Progress, check, context, lib)
 from .features import assign, boundary
 from .safetensors import read_safetensors, write_safetensors
@@ -33,12 +33,13 @@ class TrainingWarning(UserWarning):
     """Something about a training or its images looks wrong."""
 
 
-# ---- settings --------------------------------------------------------------------------------------
+# ---- settings ------------------------------------------------------------------------------------
 
 
 def settings() -> List[Dict[str, str]]:
     """Everything that can be set about a training: key, default, allowed, help."""
-    out, i = [], CSettingInfo()
+    out: List[Dict[str, str]] = []
+    i = CSettingInfo()
     while lib.conr_setting(len(out), byref(i)):
         out.append({"key": i.key.decode(), "default": i.initial.decode(),
                     "allowed": i.allowed.decode(), "help": i.help.decode()})
@@ -92,7 +93,7 @@ def seconds(budget: Any) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
-# ---- progress --------------------------------------------------------------------------------------
+# ---- progress ------------------------------------------------------------------------------------
 
 
 class _Bar:
@@ -109,7 +110,10 @@ class _Bar:
 
     def __call__(self, p: Progress) -> None:
         if p.message:
-            self.tqdm.write(p.message, file=sys.stderr) if self.tqdm else self._line(p.message, "\n")
+            if self.tqdm:
+                self.tqdm.write(p.message, file=sys.stderr)
+            else:
+                self._line(p.message, "\n")
             return
         numbers = f"loss {p.loss:.4f}, {p.images_per_s:.0f} images/s" if p.epoch else ""
         if self.tqdm:
@@ -154,7 +158,7 @@ def _warn_skipped(images: Images) -> None:
                       TrainingWarning, stacklevel=4)
 
 
-# ---- a trained model -------------------------------------------------------------------------------
+# ---- a trained model -----------------------------------------------------------------------------
 
 
 class Model:
@@ -274,7 +278,7 @@ class _Scratch:
         self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-# ---- training --------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 
 class DeepCluster:
@@ -390,10 +394,11 @@ class DeepCluster:
                                                                                      o.budget)
             check(lib.conr_train(c.handle, m.handle, s.handle, byref(o), byref(result)))
             _warn_skipped(m)
-        self.result_ = {name: getattr(result, name) for name, _ in result._fields_
-                        if name not in ("scores", "labeled")}
-        self.scores_ = ({name: getattr(result.scores, name)
-                         for name, _ in result.scores._fields_} if result.labeled else {})
+        self.result_ = {f[0]: getattr(result, f[0]) for f in CTrainResult._fields_
+                        if f[0] not in ("scores", "labeled")}
+        self.scores_: Dict[str, Any] = {}
+        if result.labeled:
+            self.scores_ = {f[0]: getattr(result.scores, f[0]) for f in CScores._fields_}
 
     def _fill(self, s: _Settings) -> None:
         """The recipe, then K and the seed, then every setting given."""
@@ -478,8 +483,14 @@ class DeepCluster:
         return target
 
     def report(self, path: PathLike) -> Path:
-        """Writes a page with every cluster's most central images, scores and settings."""
+        """Writes one HTML file that needs nothing else: what was done, and every cluster.
+
+        The run's own report.html where the library has made one; else a short page with each
+        cluster's most central images, the scores and the settings.
+        """
         self._fitted()
+        if (self.run_ / "report.html").exists():
+            return Path(shutil.copyfile(self.run_ / "report.html", path))
         options = {}
         for line in (self.run_ / "options.yaml").read_text(errors="replace").splitlines():
             key, separator, value = line.partition(": ")

@@ -1,4 +1,4 @@
-"""k-means with scikit-learn's manners; scikit-learn itself is used where it is there, not needed."""
+"""k-means with scikit-learn's manners; scikit-learn itself is used where it is there."""
 from __future__ import annotations
 
 import inspect
@@ -178,7 +178,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         if HAVE_SKLEARN:
             return validate_data(self, X, reset=reset, dtype=np.float32, order="C",
                                  accept_large_sparse=False)
-        x = matrix(X, "X", None if reset else self.n_features_in_)
+        x = matrix(X, "X", None if reset else len(self.cluster_centers_[0]))
         if reset:
             self.n_features_in_ = x.shape[1]
         return x

@@ -41,7 +41,7 @@ def scores(truth: Any, pred: Any) -> Dict[str, Any]:
     t, p = _pair(truth, pred)
     s = CScores()
     check(lib.conr_metrics(address(t), address(p), len(t), byref(s)))
-    return {name: getattr(s, name) for name, _ in CScores._fields_}
+    return {field[0]: getattr(s, field[0]) for field in CScores._fields_}
 
 
 def nmi(truth: Any, pred: Any) -> float:
@@ -69,7 +69,7 @@ class Confusion(NamedTuple):
 
     clusters: np.ndarray  #: [clusters] labels
     classes: np.ndarray  #: [classes] labels
-    count: np.ndarray  #: [clusters, classes]
+    counts: np.ndarray  #: [clusters, classes]
     match: np.ndarray  #: [clusters] position of the class that ACC gives a cluster, or -1
     purity: np.ndarray  #: [clusters] share of the largest class
 

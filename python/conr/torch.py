@@ -6,13 +6,13 @@
     loss = pull(q_a, k_b, labels, centroids, fraction) + pull(q_b, k_a, labels, centroids, fraction)
 
 q are predictions, k the other view's targets (of a target network, or under stop-gradient), as any
-framework with two views has them.  Neighborhoods and filter come from libconr and carry no gradient;
-they are found on the CPU, to which targets on a GPU are copied (n x d numbers a step) and from which
-neighbors come back.
+framework with two views has them.  Neighborhoods and filter come from libconr and carry no
+gradient; they are found on the CPU, to which targets on a GPU are copied (n x d numbers a step)
+and from which neighbors come back.
 """
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -41,8 +41,9 @@ class ConAffLoss(nn.Module):
         super().__init__()
         if mean not in ("kept", "batch"):
             raise ValueError(f"mean {mean!r}: not known; give 'kept' or 'batch'")
-        self.how = dict(k=k, k1=k1, k2=k2, layers=layers, alpha=alpha, resymmetrize=resymmetrize,
-                        local=local, threads=threads)
+        self.how: Dict[str, Any] = dict(
+            k=k, k1=k1, k2=k2, layers=layers, alpha=alpha, resymmetrize=resymmetrize, local=local,
+            threads=threads)
         self.normalize_centroids, self.mean, self.threads = normalize_centroids, mean, threads
 
     def extra_repr(self) -> str:

@@ -1,10 +1,10 @@
 """SimSiam + CoNR in PyTorch, complete: two stages on the bundled sample of Fashion-MNIST.
 
     python python/examples/simsiam_conr.py --epochs 20 --stage1-epochs 12
-    python python/examples/simsiam_conr.py --images 512 --epochs 2 --stage1-epochs 1   # a quick look
+    python python/examples/simsiam_conr.py --images 512 --epochs 2 --stage1-epochs 1  # a look
 
-Stage 1 is SimSiam. Stage 2 changes three lines of it: k-means once an epoch, the fraction of samples
-that are kept, and ConAffLoss in place of the negative cosine.
+Stage 1 is SimSiam. Stage 2 changes three things: k-means once an epoch, the fraction of samples that
+are kept, and ConAffLoss in place of the negative cosine.
 """
 import argparse
 import gzip
@@ -100,7 +100,7 @@ def main():
                 about = (labels[ids], kmeans.cluster_centers_, fraction)
                 loss = (pull(p1, z2, *about) + pull(p2, z1, *about)) / 2
             else:
-                loss = -(F.cosine_similarity(p1, z2).mean() + F.cosine_similarity(p2, z1).mean()) / 2
+                loss = -(F.cosine_similarity(p1, z2) + F.cosine_similarity(p2, z1)).mean() / 2
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
-TINY = dict(encoder="small", width=4, size=16, hidden=32, predictor_hidden=32, features=16, batch=32,
-            epochs=4, stage1_epochs=2, warmup_epochs=1, restarts=2, eval_every=2, log_every=4)
+TINY = dict(encoder="small", width=4, size=16, hidden=32, predictor_hidden=32, features=16,
+            batch=32, epochs=4, stage1_epochs=2, warmup_epochs=1, restarts=2, eval_every=2, log_every=4)
 
 
 def subprocess_environment():

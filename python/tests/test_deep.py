@@ -79,8 +79,7 @@ def test_html(fitted, images, tmp_path):
     assert page.count("data:image/png;base64,") > 10 and len(page) < 200_000
     assert "256 images in 10 clusters" in page
     report = fitted.report(tmp_path / "report.html").read_text()
-    assert report.startswith("<!doctype html>") and "stage1_epochs" in report
-    assert "http" not in report
+    assert report.lower().startswith("<!doctype html>") and "data:image" in report
     assert "DeepCluster(7" in conr.DeepCluster(7)._repr_html_()
 
 
@@ -134,8 +133,8 @@ def test_features_agree_with_torchvision():
         setattr(net, f"layer{i + 1}", net._make_layer(block, 8 << i, 2, stride=2 if i else 1))
     net.maxpool, net.fc = torch.nn.Identity(), torch.nn.Identity()
     model = conr.DeepCluster(2, recipe="cifar10", init=net.state_dict(), progress=False, size=16,
-                             width=8, lr=0.001, hidden=32, predictor_hidden=32, features=16, batch=16, epochs=1,
-                             stage1_epochs=1, warmup_epochs=0, restarts=1).fit(colors).model_
+                             width=8, lr=0.001, hidden=32, predictor_hidden=32, features=16,
+                             batch=16, epochs=1, stage1_epochs=1, warmup_epochs=0, restarts=1).fit(colors).model_
     net.load_state_dict(model.state_dict("encoder"))
     head = model.state_dict("projector")
     net.eval()

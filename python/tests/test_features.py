@@ -105,7 +105,7 @@ def test_scores_are_scikit_learns():
 def test_confusion_takes_names_and_leaves_out_the_unlabeled():
     c = metrics.confusion(["cat", "dog", "dog", "eel"], [5, 7, 7, 5])
     assert c.classes.tolist() == ["cat", "dog", "eel"] and c.clusters.tolist() == [5, 7]
-    assert c.count.tolist() == [[1, 0, 1], [0, 2, 0]] and c.purity.tolist() == [0.5, 1]
+    assert c.counts.tolist() == [[1, 0, 1], [0, 2, 0]] and c.purity.tolist() == [0.5, 1]
     assert c.match[1] == 1
     s = metrics.scores([0, 0, 1, -1], [1, 1, 0, 0])
     assert s["acc"] == 1 and s["n"] == 3 and s["unlabeled"] == 1

@@ -1,5 +1,6 @@
 """The C side as Python sees it: layouts, errors, threads, Ctrl-C."""
 import ctypes
+import multiprocessing
 import re
 import shutil
 import signal
@@ -34,7 +35,8 @@ def test_structures_have_the_layout_of_conr_h(tmp_path):
     source = tmp_path / "layout.c"
     source.write_text("#include <conr.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {"
                       + "\n".join(lines) + "}\n")
-    subprocess.run([compiler, "-I", ROOT / "include", source, "-o", tmp_path / "layout"], check=True)
+    subprocess.run([compiler, "-I", ROOT / "include", source, "-o", tmp_path / "layout"],
+                   check=True)
     said = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout
     ours = []
     for name, value in names.items():
@@ -84,6 +86,13 @@ def test_two_threads_work_at_once(features):
     for w in workers:
         w.join()
     assert all((a == b).all() for a, b in zip(alone, together))
+
+
+def test_a_forked_child_does_not_hang(features):
+    x, _ = features
+    expected = conr.neighbors(x)  # the parent has used its threads
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert (pool.apply_async(conr.neighbors, (x,)).get(timeout=20) == expected).all()
 
 
 def test_the_interpreter_runs_on_during_a_call():

@@ -97,7 +97,7 @@ def test_refusals(batch):
 def test_the_example_runs():
     example = ROOT / "python/examples/simsiam_conr.py"
     assert len(example.read_text().splitlines()) < 120
-    out = subprocess.run([sys.executable, example, "--images", "128", "--batch", "64", "--epochs", "2",
-                          "--stage1-epochs", "1", "--clusters", "5"], check=True, text=True,
+    out = subprocess.run([sys.executable, example, "--images", "128", "--batch", "64", "--epochs",
+                          "2", "--stage1-epochs", "1", "--clusters", "5"], check=True, text=True,
                          capture_output=True, env=subprocess_environment()).stdout
     assert "epoch 1 stage 1" in out and "epoch 2 stage 2" in out and "NMI 0." in out
