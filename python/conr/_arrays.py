@@ -27,7 +27,7 @@ def as_numpy(x: Any) -> np.ndarray:
         x = x.detach().cpu()
         return x.float().numpy() if str(x.dtype) == "torch.bfloat16" else x.numpy()
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
-        if x.__dlpack_device__()[0] == 1:  # kDLCPU
+        if x.__dlpack_device__()[0] == 1 and hasattr(np, "from_dlpack"):  # kDLCPU; NumPy 1.22
             return np.from_dlpack(x)
         if hasattr(x, "get"):  # CuPy's way to the host
             return np.asarray(x.get())

@@ -320,6 +320,7 @@ class DeepCluster:
         self.n_clusters, self.budget, self.recipe, self.out = n_clusters, budget, recipe, out
         self.init, self.device, self.threads, self.seed = init, device, threads, seed
         self.progress, self.settings = progress, settings
+        self._scratch: Any = None  # the temporary folder, where there is no out
         known = {s["key"] for s in _all_settings()}
         for key in settings:
             if key not in known:
@@ -348,8 +349,8 @@ class DeepCluster:
         """Trains on images and clusters them.
 
         X: a path (folder of images, data set, .npy, list), a list of paths, or uint8 images
-        [n, h, w] or [n, h, w, 3].  y is not looked at.  resume: go on where the run in `out` was
-        stopped; Ctrl-C stops cleanly, whatever was learned up to then is in `out`.
+        [n, h, w] or [n, h, w, 3].  y is not looked at.  Ctrl-C stops cleanly and saves;
+        resume=True goes on where the last fit, or the run in `out`, was stopped.
         """
         tell, close = _teller(self.progress)
         with tempfile.TemporaryDirectory(prefix="conr-init-") as scratch, _Settings() as s:
@@ -364,7 +365,6 @@ class DeepCluster:
         return self
 
     def _folder(self, resume: bool) -> Path:
-        self._scratch: Any = None
         if self.out is not None:
             run = Path(self.out)
             run.parent.mkdir(parents=True, exist_ok=True)
@@ -372,9 +372,10 @@ class DeepCluster:
                 raise InvalidError(f"{run}: holds a run already; give another out, fit with "
                                    "resume=True, or conr.load it")
             return run
-        if resume:
-            raise InvalidError("resume: there is no folder to go on in; give out")
-        self._scratch = _Scratch()
+        if resume and self._scratch is None:
+            raise InvalidError("resume: there is no run to go on with; give out, or fit first")
+        if not resume:
+            self._scratch = _Scratch()
         return self._scratch.path / "run"
 
     def _train(self, c: Context, s: _Settings, X: Any, run: Path, resume: bool,

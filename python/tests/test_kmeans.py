@@ -37,6 +37,7 @@ def test_parameters():
 
 
 def test_check_estimator():
+    pytest.importorskip("sklearn", minversion="1.2")
     checks = pytest.importorskip("sklearn.utils.estimator_checks")
     checks.check_estimator(conr.KMeans())
 

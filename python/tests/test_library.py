@@ -122,6 +122,13 @@ def test_what_a_progress_callback_raises_stops_the_work(images, tmp_path):
         conr.DeepCluster(5, out=out, progress=False, **TINY).fit(images)
     again = conr.DeepCluster(5, out=out, progress=False, threads=1, **TINY).fit(images, resume=True)
     assert (out / "DONE").exists() and len(again.labels_) == len(images)
+    temporary = conr.DeepCluster(5, progress=tell, threads=1, **TINY)
+    with pytest.raises(conr.InvalidError, match="no run"):
+        temporary.fit(images, resume=True)
+    with pytest.raises(Enough):
+        temporary.fit(images)
+    temporary.set_params(progress=False).fit(images, resume=True)
+    assert (temporary.embedding_ == again.embedding_).all()
 
 
 def test_ctrl_c_saves_and_raises_keyboard_interrupt(images, tmp_path):
