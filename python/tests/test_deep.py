@@ -124,7 +124,8 @@ def test_features_agree_with_torchvision():
     torch = pytest.importorskip("torch")
     torchvision = pytest.importorskip("torchvision")
     rng = np.random.default_rng(3)
-    colors = rng.integers(0, 256, (32, 16, 16, 3), dtype=np.uint8)
+    colors = rng.integers(0, 200, (32, 1, 1, 3)) + rng.integers(0, 56, (32, 16, 16, 3))
+    colors = colors.astype(np.uint8)
     block = torchvision.models.resnet.BasicBlock
     net = torchvision.models.ResNet(block, [2, 2, 2, 2])  # its stages once more, narrow: seconds
     net.conv1, net.bn1 = torch.nn.Conv2d(3, 8, 3, 1, 1, bias=False), torch.nn.BatchNorm2d(8)
@@ -134,7 +135,8 @@ def test_features_agree_with_torchvision():
     net.maxpool, net.fc = torch.nn.Identity(), torch.nn.Identity()
     model = conr.DeepCluster(2, recipe="cifar10", init=net.state_dict(), progress=False, size=16,
                              width=8, lr=0.001, hidden=32, predictor_hidden=32, features=16,
-                             batch=16, epochs=1, stage1_epochs=1, warmup_epochs=0, restarts=1).fit(colors).model_
+                             batch=16, epochs=12, stage1_epochs=12, eval_every=0,
+                             warmup_epochs=0, restarts=1).fit(colors).model_
     net.load_state_dict(model.state_dict("encoder"))
     head = model.state_dict("projector")
     net.eval()
@@ -147,4 +149,6 @@ def test_features_agree_with_torchvision():
         z = torch.nn.functional.batch_norm(z, head["1.running_mean"], head["1.running_var"],
                                            head["1.weight"], head["1.bias"]).relu()
         z = torch.nn.functional.normalize(z @ head["3.weight"].T + head["3.bias"], dim=1)
-    assert np.abs(z.numpy() - model.embed(colors)).max() < 1e-4  # fp32, twenty layers
+    ours = model.embed(colors)
+    error, spread = np.abs(z.numpy() - ours).max(), ours.std(0).mean()
+    assert error < 1e-3 * spread, (error, spread)  # images differ, or agreeing would mean nothing
