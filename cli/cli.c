@@ -104,6 +104,12 @@ static int flag_index(const arguments *a, const char *name, size_t length) {
     return -1;
 }
 
+static int known_flag(const arguments *a, const char *name) {
+    int at = flag_index(a, name, strlen(name));
+    if (at < 0) abort(); /* the verb asks for a flag that its row does not have */
+    return at;
+}
+
 static bool may_repeat(const flag *f) {
     size_t n = f->value ? strlen(f->value) : 0;
     return n > 3 && !strcmp(f->value + n - 3, "...");
@@ -131,6 +137,10 @@ static int parse_flag(arguments *a, int argc, char **argv, int i) {
         return usage_error("--%s: lacks its value; give --%s %s", name, name, a->flag[at]->value),
                -1;
     a->given[at] = equals ? equals + 1 : argv[i + 1];
+    if (!*a->given[at])
+        return usage_error("--%.*s: its value is empty; give --%s %s", (int)length, name,
+                           a->flag[at]->name, a->flag[at]->value),
+               -1;
     a->all[a->n_all].flag = at;
     a->all[a->n_all++].value = a->given[at];
     return equals ? 1 : 2;
@@ -147,6 +157,13 @@ static int parse(arguments *a, int argc, char **argv) {
             int taken = parse_flag(a, argc, argv, i);
             if (taken < 0) return EXIT_USAGE;
             i += taken;
+        } else if (!flags_end && !strcmp(argv[i], "-h")) {
+            a->given[known_flag(a, "help")] = "";
+            i++;
+        } else if (!flags_end && argv[i][0] == '-' && argv[i][1]) {
+            return usage_error("%s: no such flag, they begin with two dashes; see conr help %s, or "
+                               "give -- before a name like this",
+                               argv[i], a->verb->name);
         } else {
             a->operand[a->n_operands++] = argv[i++];
         }
@@ -154,8 +171,9 @@ static int parse(arguments *a, int argc, char **argv) {
     if (flag_on(a, "help")) return EXIT_OK;
     const verb *v = a->verb;
     if (a->n_operands < v->low || (v->high >= 0 && a->n_operands > v->high))
-        return usage_error("%s: %d operand%s given; use conr %s %s", v->name, a->n_operands,
-                           a->n_operands == 1 ? "" : "s", v->name, v->operands);
+        return usage_error("%s: %d operand%s given; use conr %s%s%s", v->name, a->n_operands,
+                           a->n_operands == 1 ? "" : "s", v->name, *v->operands ? " " : "",
+                           v->operands);
     return EXIT_OK;
 }
 
@@ -198,12 +216,6 @@ int verb_help(const verb *v) {
 int operand_count(const arguments *a) { return a->n_operands; }
 
 const char *operand(const arguments *a, int i) { return i < a->n_operands ? a->operand[i] : NULL; }
-
-static int known_flag(const arguments *a, const char *name) {
-    int at = flag_index(a, name, strlen(name));
-    if (at < 0) abort(); /* the verb asks for a flag that its row does not have */
-    return at;
-}
 
 const char *flag_text(const arguments *a, const char *name) {
     int at = known_flag(a, name);

@@ -26,9 +26,45 @@ static const flag flags[] = {
     {0},
 };
 
+/* What was chosen, on its way to the user. */
+typedef struct choices {
+    bool budget; /* the library will choose the length, in the proportions that were told */
+    FILE *rest;  /* settings without a line of their own */
+} choices;
+
+static bool ends_in(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+/* Those that users care about, and those that they have set, get a line; others come together. */
 static void tell_choice(const char *key, const char *value, const char *why, void *user) {
-    (void)user;
-    fprintf(stderr, "  %-20s %-10s %s\n", key, value, why ? why : "as --set says");
+    static const char lines[] = " size encoder width batch epochs stage1_epochs clusters_high ";
+    choices *c = user;
+    char word[64];
+    snprintf(word, sizeof word, " %s ", key);
+    if (!why)
+        fprintf(stderr, "  %-14s %-10s as --set says\n", key, value);
+    else if (c->budget && (ends_in(key, "epochs") || ends_in(key, "_every")))
+        return;
+    else if (strstr(lines, word))
+        fprintf(stderr, "  %-14s %-10s %s\n", key, value, why);
+    else
+        fprintf(c->rest, " %s %s,", key, value);
+}
+
+/* "also a 1, b 2", in lines that a terminal takes. */
+static void tell_rest(char *rest) {
+    size_t column = 6, n = strlen(rest);
+    if (n) rest[n - 1] = 0; /* the last comma */
+    fputs("  also", stderr);
+    for (char *word = strtok(rest, ","), *next; word; word = next) {
+        next = strtok(NULL, ",");
+        if (column + strlen(word) > 92) fputs("\n      ", stderr), column = 6;
+        column += strlen(word) + 1;
+        fprintf(stderr, "%s%s", word, next ? "," : "");
+    }
+    fputs("\n\n", stderr);
 }
 
 /* The keys that --set names, with blanks between.  Released by free. */
@@ -53,17 +89,41 @@ static int settle(const arguments *a, conr *c, const conr_images *m, double budg
     if ((K = (int)setting_number(s, "clusters")) > i.n)
         return failed("--clusters %d: more than the %lld images; ask for fewer", K, (long long)i.n);
     if (flag_on(a, "recipe")) return EXIT_OK;
+    char *rest = NULL, *fixed = named_keys(a);
+    size_t length = 0;
+    choices told = {.budget = budget > 0, .rest = open_memstream(&rest, &length)};
+    tell = tell && told.rest;
     if (tell) {
         fprintf(stderr, "%s: %lld images, %s, %s; on %s\n", operand(a, 0), (long long)i.n, i.kind,
                 i.channels == 1 ? "gray" : "color", conr_device(c));
         fprintf(stderr, "settings chosen; --set KEY=VALUE changes any:\n");
     }
-    char *fixed = named_keys(a);
-    rc = conr_settings_choose(c, m, budget, fixed, s, tell ? tell_choice : NULL, NULL);
+    rc = conr_settings_choose(c, m, budget, fixed, s, tell ? tell_choice : NULL, &told);
     free(fixed);
-    if (rc < 0) return library_error();
-    if (tell) fputc('\n', stderr);
-    return EXIT_OK;
+    if (told.rest) fclose(told.rest);
+    if (rc == 0 && tell && told.budget)
+        fprintf(stderr, "  %-14s %-10s %s\n", "epochs", "as many",
+                "as fit into the time, by a trial that comes next");
+    if (rc == 0 && tell) tell_rest(rest);
+    free(rest);
+    return rc < 0 ? library_error() : EXIT_OK;
+}
+
+/* What a user may want to know or do next. */
+static void tell_next(const arguments *a, int usual_epochs, const conr_train_result *r) {
+    if (r->epochs < usual_epochs / 4)
+        fprintf(stderr,
+                "conr: warning: the budget had time for %d epochs where about %d are usual; a "
+                "longer --budget gives better clusters\n",
+                r->epochs, usual_epochs);
+    if (flag_on(a, "sort-into")) return;
+    char *run = shell_word(flag_text(a, "out")), *src = shell_word(operand(a, 0));
+    fprintf(stderr,
+            "to see the clusters as folders: conr assign %s %s --out again.csv --sort-into "
+            "FOLDER\n",
+            run, src);
+    free(run);
+    free(src);
 }
 
 static int cluster(const arguments *a, conr *c, double budget, const conr_settings *wanted,
@@ -88,6 +148,8 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
     } else {
         run_print(o.out, m, &result);
         rc = finish_output();
+        if (rc == EXIT_OK && !flag_on(a, "quiet"))
+            tell_next(a, (int)setting_number(s, "epochs"), &result);
     }
 done:
     conr_images_close(m);

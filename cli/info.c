@@ -151,8 +151,9 @@ static int describe_run(conr *c, const arguments *a) {
 
 static int run(const arguments *a) {
     int threads, rc;
+    conr_images_options o; /* of a source; mistakes in them are told for a run, too */
     conr *c;
-    if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+    if ((rc = flag_int(a, "threads", 0, 1024, &threads)) || (rc = data_options(a, &o))) return rc;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
     progress_start(c, a);
     rc = run_has(operand(a, 0), "options.yaml") ? describe_run(c, a) : describe_source(c, a);

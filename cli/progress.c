@@ -44,6 +44,11 @@ static void tell(const char *message) {
 
 static void print_training(const conr_progress *p) {
     char rate[32], left[32];
+    if (!(p->images_per_s > 0)) { /* nothing is measured yet */
+        fprintf(stderr, "%s epoch %d/%d | step %lld of %lld", p->stage, p->epoch, p->epochs,
+                (long long)p->done, (long long)p->total);
+        return;
+    }
     fprintf(stderr, "%s epoch %d/%d | loss %.4g | lr %.1e | %s img/s | %s left", p->stage, p->epoch,
             p->epochs, p->loss, p->lr, rate_text(p->images_per_s, rate),
             time_text(p->seconds_left, left));

@@ -15,6 +15,8 @@ enum {
     FEWEST = 16,       /* images that there is anything to learn from */
     GUESSED_K = 25,    /* for the size of neighborhoods, where K is still unknown */
     SHORT_BUDGET = 20, /* minutes, below which the network stays narrow */
+    CPU_RATE = 400,    /* images a second of the small network at 64 pixels on two cores, about; */
+    LEAST_EPOCHS = 20, /* below so many, seeing images smaller but more often pays */
     SETTING_SIZE = 256 /* bytes of a value as text */
 };
 
@@ -72,6 +74,10 @@ static int choose_size(const facts *f, conr_settings *s) {
         return (int)choose_number(f, s, "size", side <= 16 ? 16 : (side + 3) / 4 * 4,
                                   "the images' own");
     int size = side <= 80 ? 64 : side <= 112 ? 96 : side <= 176 ? 128 : 224;
+    bool short_of_time =
+        f->budget > 0 && !f->gpu && f->budget * CPU_RATE / (double)f->n < LEAST_EPOCHS;
+    if (short_of_time)
+        return (int)choose_number(f, s, "size", 32, "little time for so many images on a CPU");
     if (!f->gpu && size > 64)
         return (int)choose_number(f, s, "size", 64, "the images are larger, but this is a CPU");
     return (int)choose_number(f, s, "size", size, "by the images' usual side");

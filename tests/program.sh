@@ -36,6 +36,10 @@ expect 2 2 "no such verb" help frobnicate
 expect 2 2 "no such flag" bench --frobnicate
 expect 2 2 "given twice" bench --threads 1 --threads 2
 expect 2 2 "lacks its value" bench --threads
+expect 2 2 "is empty" bench --threads ""
+expect 2 2 "is empty" bench --threads=
+expect 2 2 "two dashes" bench -q
+expect 0 1 "conr bench" bench -h
 expect 2 2 "takes no value" bench --json=1
 expect 2 2 "not a whole number" bench --threads two
 expect 2 2 "not a number" bench --seconds never
@@ -89,6 +93,10 @@ expect 2 2 "--clusters: is missing" kmeans "$folder/f.npy" --out "$folder/x.npy"
 expect 2 2 "--metric" neighbors "$folder/f.npy" --out "$folder/x.npy" --metric manhattan
 expect 2 2 "--truth: is missing" eval --pred "$folder/l.npy"
 expect 1 2 "is the path spelled right" info "$folder/nowhere"
+expect 2 2 "no completion" completion fish
+expect 2 2 "--format: is missing" export "$folder" --out "$folder/x.npy"
+expect 1 2 "holds no model" export "$folder" --out "$folder/x.npy" --format onnx
+expect 1 2 "is not empty" cluster "$folder" --clusters 2 --out "$folder/run" --sort-into "$folder"
 expect 2 2 "no such labels" info "$folder" --labels odd
 mkdir "$folder/empty"
 expect 1 2 "$folder/empty" info "$folder/empty"
