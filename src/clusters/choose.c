@@ -2,9 +2,10 @@
  *
  * Take the graph that joins each row to its nearest ones, and the eigenvalues 1 = l_1 >= l_2 >= ...
  * of its normalized adjacency D^-1/2 A D^-1/2.  K clusters without a path between them give exactly
- * K ones; K clusters with few paths give K values near 1 and then a drop.  So K is where the drop
- * l_K - l_(K+1) is largest (von Luxburg 2007).  docs/choosing-k.md compares this with silhouette,
- * gap statistic and BIC.
+ * K ones; K clusters with few paths give K values near 1 and then a drop (von Luxburg 2007).  Drops
+ * grow by themselves further down the spectrum, so each is seen relative to how far from 1 it
+ * leads: K is where (l_K - l_(K+1)) / (1 - l_(K+1) + FAR) is largest.  docs/choosing-k.md compares
+ * this with silhouette, gap statistic and BIC.
  *
  * The eigenvalues come from a block of vectors that is multiplied by a Chebyshev polynomial of the
  * matrix, small where the unwanted eigenvalues lie, until it has turned into their space (Zhou &
@@ -29,6 +30,8 @@ enum {
     GUARD = 8,      /* vectors beyond those asked for: they let the last of these converge */
     MAX_ROUNDS = 60 /* usual are 10 to 20 */
 };
+
+#define FAR 0.05 /* what counts as nothing: without it, any two groups without a path would win */
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
@@ -283,7 +286,7 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     int rc = 0;
     points p = {0};
     graph g = {0};
-    double *value = NULL;
+    double *value = NULL, best = 0;
     if ((rc = numbers_check("features", features, n, d)) < 0) return rc;
     int rows = n < SAMPLE ? (int)n : SAMPLE;
     if (low < 1 || high < low || low > rows)
@@ -300,8 +303,9 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     TRY(eigenvalues(c->host, &g, last + 1, o->seed, value));
     for (int K = low; K <= last; K++) {
         double drop = value[K - 1] - value[K];
+        if (K > 1) drop /= 1 - value[K] + FAR; /* K = 1 has nothing above it to compare with */
         if (score) score[K - low] = drop;
-        if (drop > value[*chosen - 1] - value[*chosen]) *chosen = K;
+        if (K == low || drop > best) best = drop, *chosen = K;
     }
 done:
     points_free(&p);
