@@ -106,8 +106,9 @@ enum { PART_ENCODER = 1, PART_PROJECTOR = 2, PART_PREDICTOR = 4 };
  * then the blocks are as before. */
 int network_load(const network *net, const char *path, float *w, float *running, int *parts);
 
-/* The named parts as tensors, torch's names and order, from host blocks that must outlive them; what
- * had to be turned lives in memory.  With BN's num_batches_tracked, which torch's loader wants. */
+/* The named parts as tensors, torch's names and order, from host blocks that must outlive them;
+ * what had to be turned lives in memory.  With BN's num_batches_tracked, which torch's loader
+ * wants. */
 int network_tensors(const network *net, int parts, const float *w, const float *running,
                     arena *memory, tensor **out, int *n);
 
