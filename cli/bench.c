@@ -13,7 +13,7 @@ static const flag flags[] = {
     {"width", "N", "64", "train: channels of the first stage"},
     {"size", "N", "32", "train: pixels a side"},
     {"channels", "N", "3", "train: 1 or 3"},
-    {"batch", "N", "32", "train: images a step"},
+    {"batch", "N", "32", "train: images a step, over all ranks"},
     {"byol", NULL, NULL, "train: a whole step of stage 1, views included"},
     {"conr", NULL, NULL, "train: a whole step of stage 2: with neighborhoods and filter"},
     {"hidden", "N", "4096", "train --byol, --conr: width of the heads"},
@@ -93,10 +93,11 @@ static int bench_train(conr *c, const arguments *a) {
         for (int i = 0; i < r.n_parts; i++)
             json_object_set_new(parts, r.part[i].name, json_real(r.part[i].share));
         return print_json(json_pack(
-            "{ss ss ss si sb sb sf sf sf sf sf so}", "version", conr_version(), "device",
+            "{ss ss ss si sb sb si sf sf sf sf sf sf sf so}", "version", conr_version(), "device",
             conr_device(c), "encoder", o.encoder, "batch", o.batch, "byol", o.byol, "conr", o.conr,
-            "seconds", r.seconds, "images_per_second", r.images / r.seconds, "flops", r.flops,
-            "peak_flops", flops, "bytes", r.bytes, "parts", parts));
+            "ranks", r.ranks, "collectives", r.collectives, "overlap", r.overlap, "seconds",
+            r.seconds, "images_per_second", r.images / r.seconds, "flops", r.flops, "peak_flops",
+            flops, "bytes", r.bytes, "parts", parts));
     }
     printf("%s; %s, %dx%dx%d, batch %d, %s\n", conr_device(c), o.encoder, o.size, o.size,
            o.channels, o.batch,
@@ -110,6 +111,10 @@ static int bench_train(conr *c, const arguments *a) {
            1e3 * r.seconds, r.steps, 1 / r.seconds, r.images / r.seconds,
            rate * (tera ? 1e-12 : 1e-9), tera ? 'T' : 'G', 100 * rate / flops,
            tera ? "matrix product's" : "FMA", r.bytes / (1 << 20));
+    if (r.ranks > 1)
+        printf("%d ranks | %.2f ms a step in collectives, %.1f %% | %.0f %% of the gradients' way "
+               "beside the backward pass\n",
+               r.ranks, 1e3 * r.collectives, 100 * r.collectives / r.seconds, 100 * r.overlap);
     for (int i = 0; i < r.n_parts; i++)
         printf("  %-30s %5.1f %%\n", r.part[i].name, 100 * r.part[i].share);
     return finish_output();
@@ -123,6 +128,12 @@ static int run(const arguments *a) {
     if (!train && strcmp(what, "ops") && strcmp(what, "neighbors") && strcmp(what, "kmeans"))
         return usage_error("bench %s: no such benchmark; use ops, train, neighbors or kmeans",
                            what);
+    int count;
+    conr_rank(&count);
+    if (!train && count > 1)
+        return failed("bench %s: works in one process, and %d were started; start it without "
+                      "mpirun",
+                      what, count);
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     if ((rc = flag_number(a, "seconds", 0, 3600, &seconds))) return rc;
     conr *c;

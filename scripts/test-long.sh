@@ -35,7 +35,7 @@ cp -r python/tests python/examples "$venv/checkout/python"
 
 if command -v nvcc >/dev/null; then
     step "CUDA, all architectures"
-    cmake --preset cuda >/dev/null
+    cmake --preset cuda -DCONR_MPI=ON >/dev/null
     cmake --build build-cuda
 else
     echo "skipped: no nvcc here"

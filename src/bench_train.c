@@ -25,6 +25,9 @@ conr_bench_train_options conr_bench_train_defaults(void) {
 /* What is timed: `count` steps queued, or one by one where parts are looked at. */
 typedef struct timed {
     device *dev;
+    ranks *ranks;
+    float *dw; /* [n_weights]: what the ranks average */
+    size_t n_weights;
     double seconds; /* to repeat for */
     int (*steps)(void *arg, int count, bool recorded);
     void *arg;
@@ -34,9 +37,10 @@ typedef struct timed {
 
 typedef struct plain {
     device *dev;
-    ranks ranks;
+    ranks *ranks;
     network net;
     conr_bench_train_options o;
+    int own; /* this rank's images of a batch */
     int d;
     pass *pass;
     float *w, *dw, *running, *y; /* y: [batch,d] */
@@ -76,7 +80,7 @@ static int floats(plain *b, size_t count, float **out) {
 
 static int open_images(plain *b) {
     int rc = 0;
-    size_t count = (size_t)b->o.batch * b->o.size * b->o.size * b->o.channels;
+    size_t count = (size_t)b->own * b->o.size * b->o.size * b->o.channels;
     float *host = memory_new("images", count, sizeof *host), *on = NULL;
     if (!host) return CONR_ENOMEM;
     rng r = rng_at(1, 0, 0, RNG_TEST);
@@ -116,22 +120,25 @@ static int open_plain(conr *c, const conr_bench_train_options *o, plain *b) {
     network_spec spec;
     size_t bytes = 0;
     TRY(spec_of(o, &spec));
-    *b = (plain){.dev = c->dev, .o = *o};
+    *b = (plain){.dev = c->dev, .o = *o, .ranks = &c->ranks, .own = o->batch / c->ranks.count};
+    if (b->own * c->ranks.count != o->batch)
+        TRY(fail(CONR_EINVAL, "batch %d: no multiple of %d ranks; change one of them", o->batch,
+                 c->ranks.count));
     TRY(network_new(&spec, &b->net));
-    TRY(ranks_open(&b->ranks));
     b->d = b->net.layer[b->net.n_layers - 1].co;
-    pass_options p = {.n = o->batch,
+    pass_options p = {.n = b->own,
                       .groups = 1,
                       .passes = 1,
                       .end = b->net.n_layers,
                       .backward = true,
-                      .recompute = o->recompute};
+                      .recompute = o->recompute,
+                      .shared = c->ranks.count > 1};
     TRY(open_weights(b)); /* first: the host's copy is gone before the activations come */
     TRY(pass_bytes(b->dev, &b->net, &p, &bytes));
     b->bytes += bytes;
-    TRY(pass_new(b->dev, &b->ranks, &b->net, &p, &b->pass)); /* too large a batch fails here */
+    TRY(pass_new(b->dev, b->ranks, &b->net, &p, &b->pass)); /* too large a batch fails here */
     TRY(open_images(b));
-    TRY(floats(b, (size_t)o->batch * b->d, &b->y));
+    TRY(floats(b, (size_t)b->own * b->d, &b->y));
 done:
     return rc;
 }
@@ -143,7 +150,6 @@ static void close_plain(plain *b) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) b->dev->op.free(b->dev, all[i]);
     pass_free(b->pass);
     network_free(&b->net);
-    ranks_close(&b->ranks);
 }
 
 /* As PyTorch's bench does it: the gradient of half the sum of squared features. */
@@ -153,7 +159,8 @@ static int plain_step(void *arg) {
     parameters at = {b->w, b->running};
     TRY(pass_forward(b->pass, &at, b->images, PASS_TRAIN));
     TRY(pass_output(b->pass, b->net.n_layers, b->y));
-    TRY(pass_backward(b->pass, &at, b->images, b->y, false, NULL, b->dw));
+    TRY(pass_backward(b->pass, &at, b->images, b->y, false, b->ranks, b->dw));
+    TRY(ranks_mean_end(b->ranks, b->dev));
 done:
     return rc;
 }
@@ -252,6 +259,23 @@ done:
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
+/* How much of the gradients' way over the ranks the backward pass hides: against the same way with
+ * nothing beside it. */
+static int measure_overlap(const timed *x, double shown, double *overlap) {
+    int rc = 0;
+    double alone = 1e30;
+    for (int i = 0; i < 3; i++) {
+        TRY(x->dev->op.sync(x->dev));
+        double before = clock_now();
+        TRY(ranks_mean(x->ranks, x->dev, x->dw, x->n_weights));
+        TRY(x->dev->op.sync(x->dev));
+        if (clock_now() - before < alone) alone = clock_now() - before;
+    }
+    *overlap = shown < alone ? 1 - shown / alone : 0;
+done:
+    return rc;
+}
+
 /* Times whole steps first, then once more by parts.  A device with a queue of its own is only
  * waited for now and then. */
 static int measure(const timed *x, conr_bench_train_result *r) {
@@ -260,13 +284,20 @@ static int measure(const timed *x, conr_bench_train_result *r) {
     TRY(x->steps(x->arg, 3, true)); /* warm: pages, caches; engines chosen, the step recorded */
     start = clock_now();
     r->seconds = 1e30;
-    while (r->steps < 3 * count || clock_now() - start < x->seconds) {
+    ranks_times spent = ranks_time();
+    for (bool more = true; more;) {
         double before = clock_now();
         TRY(x->steps(x->arg, count, true));
         double took = (clock_now() - before) / count;
         if (took < r->seconds) r->seconds = took;
         r->steps += count;
+        more = r->steps < 3 * count || clock_now() - start < x->seconds;
+        TRY(ranks_tell(x->ranks, &more, sizeof more)); /* the clock of one counts for all */
     }
+    r->ranks = x->ranks->count;
+    r->collectives = (ranks_time().all - spent.all) / r->steps;
+    if (r->ranks > 1)
+        TRY(measure_overlap(x, (ranks_time().mean - spent.mean) / r->steps, &r->overlap));
     profile_start(x->dev);
     start = clock_now();
     rc = x->steps(x->arg, 3, false);
@@ -307,8 +338,9 @@ static double step_flops(const network *net, int images, bool target) {
 static int bench_plain(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
     int rc = 0;
     plain b = {0};
-    timed x = {c->dev, o->seconds, plain_steps, &b};
+    timed x = {.dev = c->dev, .seconds = o->seconds, .steps = plain_steps, .arg = &b};
     TRY(open_plain(c, o, &b));
+    x.ranks = &c->ranks, x.dw = b.dw, x.n_weights = b.net.n_weights;
     TRY(measure(&x, out));
     out->flops = step_flops(&b.net, o->batch, false);
     out->bytes = (double)b.bytes;
@@ -320,8 +352,9 @@ done:
 static int bench_whole(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
     int rc = 0;
     whole b = {0};
-    timed x = {c->dev, o->seconds, whole_steps, &b};
+    timed x = {.dev = c->dev, .seconds = o->seconds, .steps = whole_steps, .arg = &b};
     TRY(open_whole(c, o, &b));
+    x.ranks = &c->ranks, x.dw = b.t->dw, x.n_weights = b.t->net.n_weights;
     TRY(measure(&x, out));
     out->flops = step_flops(&b.t->net, 2 * o->batch, true);
     out->bytes = (double)b.t->bytes;

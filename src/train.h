@@ -61,11 +61,11 @@ struct trainer {
     float *q, *key, *dq; /* [2n,d]: block v is what half v sees, of the whole batch */
     /* [2 own,d]: this rank's rows of them; alone and in order they are the same memory */
     float *own_q, *own_key, *own_dq;
-    float *mixed;          /* [ranks][4][own,d]: own_q and own_key of all ranks, as they come in */
-    int32_t *sorted;       /* [2n]: where the rows of q lie in it, from its first block on */
-    int32_t *back;         /* [2n]: those of key, from its third; the same unless they are shuffled */
-    float *flat, *norm;    /* [2 own,d], [2 own] */
-    int32_t *near;         /* [n,k] */
+    float *mixed;       /* [ranks][4][own,d]: own_q and own_key of all ranks, as they come in */
+    int32_t *sorted;    /* [2n]: where the rows of q lie in it, from its first block on */
+    int32_t *back;      /* [2n]: those of key, from its third; the same unless they are shuffled */
+    float *flat, *norm; /* [2 own,d], [2 own] */
+    int32_t *near;      /* [n,k] */
     float *ratio, *weight; /* [n] */
     void *work;            /* of neighbors */
     float *queue, *logits; /* [queue,d], [n,queue] */

@@ -144,7 +144,7 @@ static void compare(const char *name, const char *const *more, int steps) {
 #define CASE(name, steps, ...)                                                                     \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
-        compare(#name, (const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL}, steps);             \
+        compare(#name, (const char *const[]){__VA_ARGS__, NULL}, steps);                           \
     }
 
 CASE(byol, 20, "framework=byol")

@@ -132,7 +132,7 @@ goes() {
 begin killed 2
 kill -9 "$(echo "$pids" | tail -1)"
 over killed 10
-[ "$(grep -ciE 'kill|signal 9|BAD TERMINATION' "$work/err")" -ge 1 ] || complain "a killed rank: no word of it: $(cat "$work/err")"
+[ "$(cat "$work/out" "$work/err" | grep -ciE 'kill|signal 9|BAD TERMINATION')" -ge 1 ] || complain "a killed rank: no word of it: $(cat "$work/err")"
 goes killed 4
 begin stopped 2
 kill -INT "$(echo "$pids" | head -1)"

@@ -1,6 +1,6 @@
-/* ranks_gpu.h: what ranks_mpi.c asks of NCCL: collectives on the memory of a CUDA device.  Calls are
- * queued on the device's stream and may be recorded.  ranks_nccl.c, or, in a build without NCCL,
- * ranks_nccl_none.c, which fails. */
+/* ranks_gpu.h: what ranks_mpi.c asks of NCCL: collectives on the memory of a CUDA device.  Calls
+ * are queued on the device's stream and may be recorded.  ranks_nccl.c, or, in a build without
+ * NCCL, ranks_nccl_none.c, which fails. */
 #ifndef CONR_RANKS_GPU_H
 #define CONR_RANKS_GPU_H
 

@@ -1,6 +1,6 @@
-/* ranks_mpi.c: ranks.h over MPI.  Launch is mpirun's or srun's; started alone, a process is one rank
- * of one and MPI is never woken.  What lies in the host's memory MPI carries itself; what lies in a
- * GPU's NCCL does (ranks_gpu.h), which MPI introduces to each other. */
+/* ranks_mpi.c: ranks.h over MPI.  Launch is mpirun's or srun's; started alone, a process is one
+ * rank of one and MPI is never woken.  What lies in the host's memory MPI carries itself; what lies
+ * in a GPU's NCCL does (ranks_gpu.h), which MPI introduces to each other. */
 #include "device/ranks.h"
 
 #include "base/clock.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 28 };  /* numbers a call: MPI counts in int */
+enum { CHUNK = 1 << 28 };   /* numbers a call: MPI counts in int */
 enum { MOST_PENDING = 64 }; /* means on the way at once */
 
 typedef struct pending {
@@ -197,9 +197,9 @@ int ranks_mean_begin(ranks *r, device *dev, float *x, size_t n) {
         if (g->n_pending == MOST_PENDING) TRY(ranks_mean_end(r, dev));
         pending *p = &g->pending[g->n_pending++];
         *p = (pending){.x = x + at, .n = parts(n - at)};
-        TRY(checked(MPI_Iallreduce(MPI_IN_PLACE, p->x, p->n, MPI_FLOAT, MPI_SUM, g->comm,
-                                   &p->request),
-                    "mean"));
+        TRY(checked(
+            MPI_Iallreduce(MPI_IN_PLACE, p->x, p->n, MPI_FLOAT, MPI_SUM, g->comm, &p->request),
+            "mean"));
     }
     timed(before, &spent.mean);
 done:
@@ -270,9 +270,9 @@ int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
         return 0;
     }
     double before = clock_now();
-    TRY(checked(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE,
-                              group_of(r)->comm),
-                "gather"));
+    TRY(checked(
+        MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, group_of(r)->comm),
+        "gather"));
     timed(before, NULL);
 done:
     return rc;

@@ -18,8 +18,9 @@ struct ranks_gpu {
 
 static int checked(ncclResult_t result, const char *what) {
     if (result == ncclSuccess) return 0;
-    return fail(CONR_EDEVICE, "NCCL, %s: %s (%s); NCCL_DEBUG=WARN says more, one GPU a rank is needed",
-                what, ncclGetErrorString(result), ncclGetLastError(NULL));
+    return fail(CONR_EDEVICE,
+                "NCCL, %s: %s (%s); NCCL_DEBUG=WARN says more, one GPU a rank is needed", what,
+                ncclGetErrorString(result), ncclGetLastError(NULL));
 }
 #define NCCL(call) checked(nccl##call, "nccl" #call)
 #define CUDA(call) cuda_check((int)cuda##call, "cuda" #call)
@@ -61,8 +62,8 @@ void ranks_gpu_free(ranks_gpu *g) {
 }
 
 int ranks_gpu_sum(ranks_gpu *g, device *dev, float *x, size_t n, bool mean) {
-    return NCCL(AllReduce(x, x, n, ncclFloat, mean ? ncclAvg : ncclSum, g->comm,
-                          own_of(dev)->stream));
+    return NCCL(
+        AllReduce(x, x, n, ncclFloat, mean ? ncclAvg : ncclSum, g->comm, own_of(dev)->stream));
 }
 
 /* One communicator serves both streams: its collectives are ordered by the events, and the
