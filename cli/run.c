@@ -115,9 +115,9 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
         data_warn(m, before.skipped);
         return EXIT_OK;
     }
-    /* one of the processes was interrupted, perhaps another than this one */
+    /* one of the processes was interrupted, perhaps another than this one; the first saves */
+    if (code == CONR_ESTOPPED && conr_rank(NULL) > 0) return EXIT_INTERRUPTED;
     if (code != CONR_ESTOPPED || !run_saved(o->out)) return library_error();
-    if (conr_rank(NULL) > 0) return EXIT_INTERRUPTED;
     char *data = shell_word(src), *run = shell_word(o->out);
     if (again)
         failed("%s: stopped and saved; %s", o->out, again);
