@@ -3,6 +3,7 @@
 #   deps.sh            what the build and `make test` need
 #   deps.sh ci         also what .ci/run needs: clang, its OpenMP and clang-format
 #   deps.sh mpi        also Open MPI
+#   deps.sh browser    also what tests/report.sh needs: Chromium, driven from Python
 #   deps.sh fuzz       also what scripts/fuzz.sh needs: clang's fuzzer and sanitizers
 # What counts is whether a thing is there, not how it came: a library in a folder of one's own
 # counts when pkg-config finds it (PKG_CONFIG_PATH).
@@ -46,13 +47,18 @@ for group in "$@"; do
         want libopenmpi-dev has mpicc
         want openmpi-bin has mpirun
         ;;
+    browser)
+        want chromium has chromium
+        want chromium-driver has chromedriver
+        want python3-selenium /usr/bin/python3 -c 'import selenium'
+        ;;
     fuzz)
         want clang has clang
         want libclang-rt-dev sh -c 'echo "int LLVMFuzzerTestOneInput(const char *b, long n) { return b && n < 0; }" |
             clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null'
         ;;
     *)
-        echo "deps: $group: no such group; use ci, mpi or fuzz" >&2
+        echo "deps: $group: no such group; use ci, mpi, browser or fuzz" >&2
         exit 2
         ;;
     esac

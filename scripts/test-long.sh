@@ -14,6 +14,10 @@ step "fuzzing every parser, a minute each"
 scripts/deps.sh fuzz
 scripts/fuzz.sh 60
 
+step "reports in a browser"
+scripts/deps.sh browser
+tests/report.sh build/conr
+
 step "ranks over MPI"
 scripts/deps.sh mpi
 cmake --preset mpi >/dev/null

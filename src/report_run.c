@@ -235,7 +235,8 @@ static int sample_draw(const folder *f, int most, sample *s) {
     s->id = memory_new("sample", (size_t)s->n, sizeof *s->id);
     if (!s->id) return CONR_ENOMEM;
     rng_order o = rng_order_make((uint64_t)f->o.seed, 0, (uint32_t)f->n);
-    for (int i = 0; i < s->n; i++) s->id[i] = s->n < f->n ? (int32_t)rng_order_at(&o, (uint32_t)i) : i;
+    for (int i = 0; i < s->n; i++)
+        s->id[i] = s->n < f->n ? (int64_t)rng_order_at(&o, (uint32_t)i) : i;
     qsort(s->id, (size_t)s->n, sizeof *s->id, by_id);
     s->features = f->features;
     if (s->n == f->n) return 0;
@@ -515,8 +516,9 @@ static int write_page(const report *r, const char *path, int64_t *bytes) {
                               "\0curves\0Curves\0settings\0Settings\0";
     int rc = 0;
     file_new f = {0};
-    char title[PATH_MAX];
-    snprintf(title, sizeof title, "%s: %d clusters", r->f->name, r->K);
+    char title[PATH_MAX + 100];
+    const char *slash = r->f->data.path ? strrchr(r->f->data.path, '/') : NULL;
+    snprintf(title, sizeof title, "%s in %d clusters", slash ? slash + 1 : r->f->name, r->K);
     TRY(file_new_open(&f, path));
     html_head(f.stream, title, nav);
     report_write_summary(f.stream, r);

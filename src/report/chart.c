@@ -16,6 +16,7 @@ enum {
     TOP = 12,
     BOTTOM = 38,
     MOST_POINTS = 400, /* of a line: more than a screen can show are averaged */
+    MOST_DOTS = 120,
     COLORS = 8
 };
 
@@ -123,10 +124,11 @@ static void write_line(FILE *f, const chart_line *l, const scale *sx, const scal
             fprintf(f, "<path class=\"line thin s%d\" d=\"M%.1f %.1fV%.1f\"/>", color,
                     place_x(sx, s->x[i]), place_y(sy, fmax(sy->low, s->y[i] - l->error[i])),
                     place_y(sy, fmin(sy->high, s->y[i] + l->error[i])));
-    for (int i = 0; l->dots && i < s->n; i++)
+    for (int i = 0; l->dots && s->n <= MOST_DOTS && i < s->n; i++)
         if (isfinite(s->y[i]))
-            fprintf(f, "<circle class=\"f%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>%.4g: %.4f"
-                       "</title></circle>",
+            fprintf(f,
+                    "<circle class=\"f%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>%.4g: %.4f"
+                    "</title></circle>",
                     color, place_x(sx, s->x[i]), place_y(sy, s->y[i]), s->x[i], s->y[i]);
     fputc('\n', f);
 }
@@ -174,7 +176,7 @@ bool chart_write(FILE *f, const chart *c) {
     return true;
 }
 
-void chart_bars(FILE *f, const char *title, const chart_bar *bar, int n) {
+void chart_bars(FILE *f, const char *title, const char *x_name, const chart_bar *bar, int n) {
     double most = 0;
     for (int i = 0; i < n; i++) most = fmax(most, bar[i].value);
     scale sx = {0, n > 0 ? n : 1, 1}, sy = scale_for(0, most, 4, true);
@@ -193,14 +195,15 @@ void chart_bars(FILE *f, const char *title, const chart_bar *bar, int n) {
     for (int i = 0; i < n; i += every)
         html_print(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
                    place_x(&sx, i + 0.5), HEIGHT - BOTTOM + 16, bar[i].name);
-    fputs("</g>", f);
+    html_print(f, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text></g>\n",
+               (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_name);
     for (int i = 0; i < n; i++) {
         double top = place_y(&sy, bar[i].value);
         html_print(f,
-                   "<rect class=\"f0\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">"
+                   "<rect fill=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">"
                    "<title>%s: %s</title></rect>",
-                   place_x(&sx, i) + wide * 0.12, top, wide * 0.76, HEIGHT - BOTTOM - top,
-                   bar[i].name, html_count((int64_t)bar[i].value));
+                   bar[i].color, place_x(&sx, i) + wide * 0.12, top, wide * 0.76,
+                   HEIGHT - BOTTOM - top, bar[i].name, html_count((int64_t)bar[i].value));
     }
     fputs("</svg></figure>\n", f);
 }

@@ -26,8 +26,8 @@ typedef struct chart {
     const char *title, *x_name, *y_name;
     const chart_line *line;
     int n;
-    double low, high;     /* of y; NaN: as the numbers want it */
-    double mark;          /* a vertical line at this x; NaN: none */
+    double low, high; /* of y; NaN: as the numbers want it */
+    double mark;      /* a vertical line at this x; NaN: none */
     const char *mark_text;
 } chart;
 
@@ -37,9 +37,10 @@ bool chart_write(FILE *f, const chart *c);
 typedef struct chart_bar {
     const char *name;
     double value;
+    const char *color; /* "#rrggbb" */
 } chart_bar;
 
-/* Upright bars with their names below. */
-void chart_bars(FILE *f, const char *title, const chart_bar *bar, int n);
+/* Upright bars with their names below, which x_name explains. */
+void chart_bars(FILE *f, const char *title, const char *x_name, const chart_bar *bar, int n);
 
 #endif

@@ -196,15 +196,15 @@ static int write_over_key(FILE *f, const comparison *c) {
             int next = -1;
             double least = INFINITY;
             for (int g = 0; g < c->n_groups; g++)
-                if (is_number(c->group[g].value[0], &x) && x > low && x < least) least = x, next = g;
+                if (is_number(c->group[g].value[0], &x) && x > low && x < least)
+                    least = x, next = g;
             if (next < 0) break;
             double e = c->group[next].deviation[s];
             error[s * c->n_groups + data[s].n] = isfinite(e) ? e : 0;
             TRY(series_add(&data[s], least, c->group[next].mean[s]));
             low = least;
         }
-        line[n++] =
-            (chart_line){score_names[s], &data[s], error + s * c->n_groups, s, false, true};
+        line[n++] = (chart_line){score_names[s], &data[s], error + s * c->n_groups, s, false, true};
     }
     snprintf(title, sizeof title, "Scores over %s", c->key[0]);
     chart_write(f, &(chart){.title = title,
@@ -241,7 +241,7 @@ static int write_grid(FILE *f, const comparison *c, int score) {
     double best = best_of(c, score), worst = INFINITY;
     for (int g = 0; g < c->n_groups; g++) worst = fmin(worst, c->group[g].mean[score]);
     html_print(f,
-               "<figure class=\"confusion\"><figcaption>%s over %s (down) and %s (across)"
+               "<figure class=\"confusion level\"><figcaption>%s over %s (down) and %s (across)"
                "</figcaption><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
                "aria-label=\"%s over %s and %s\"><table><thead><tr><th scope=\"col\">%s</th>",
                score_names[score], c->key[0], c->key[1], score_names[score], c->key[0], c->key[1],
@@ -341,12 +341,13 @@ done:
 }
 
 static void write_runs(FILE *f, const comparison *c) {
-    fputs("<section id=\"runs\" aria-labelledby=\"h-runs\"><h2 id=\"h-runs\">Runs</h2>\n<div "
-          "class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of runs\"><table "
-          "class=\"plain\"><thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Seed</th><th "
-          "scope=\"col\">Epochs</th><th scope=\"col\">ACC</th><th scope=\"col\">Training</th><th "
-          "scope=\"col\">Device</th></tr></thead><tbody>\n",
-          f);
+    fputs(
+        "<section id=\"runs\" aria-labelledby=\"h-runs\"><h2 id=\"h-runs\">Runs</h2>\n<div "
+        "class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of runs\"><table "
+        "class=\"plain said\"><thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Seed</th><th "
+        "scope=\"col\">Epochs</th><th scope=\"col\">ACC</th><th scope=\"col\">Training</th><th "
+        "scope=\"col\">Device</th></tr></thead><tbody>\n",
+        f);
     for (int r = 0; r < c->n; r++) {
         const folder *one = &c->run[r];
         html_print(f, "<tr><th scope=\"row\">%s</th><td>%d</td><td>%d</td><td>", one->name,
@@ -367,11 +368,13 @@ int report_write_compare(FILE *f, const folder *run, int n) {
     TRY(find_keys(&c));
     TRY(find_groups(&c));
     find_means(&c);
-    html_print(f, "<section id=\"table\" aria-labelledby=\"h-table\"><h1 id=\"h-table\">Comparison "
-                  "of %d %s</h1>\n<p class=\"lead\">",
+    html_print(f,
+               "<section id=\"table\" aria-labelledby=\"h-table\"><h1 id=\"h-table\">Comparison "
+               "of %d %s</h1>\n<p class=\"lead\">",
                n, n == 1 ? "run" : "runs");
     if (c.by_name)
-        fputs("They differ in more settings than a table could name, so each stands for itself.", f);
+        fputs("They differ in more settings than a table could name, so each stands for itself.",
+              f);
     else if (c.n_keys == 0)
         fputs("They differ in nothing but their seeds.", f);
     else

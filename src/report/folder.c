@@ -184,8 +184,9 @@ static int parse_rows(folder *f, char *text, const char *path, bool labeled) {
         if (!number(field(&line), 0, 1e6, &cluster) || !number(field(&line), -1, 10, &distance) ||
             !number(field(&line), -1, 3, &boundary) ||
             (labeled && !number(field(&line), -1, 1e9, &label)))
-            return fail(CONR_EFORMAT, "%s: line %lld is no line of a labels.csv; make the run again",
-                        path, (long long)i + 2);
+            return fail(CONR_EFORMAT,
+                        "%s: line %lld is no line of a labels.csv; make the run again", path,
+                        (long long)i + 2);
         if (!(f->image[i] = keep(f, name))) return CONR_ENOMEM;
         f->cluster[i] = (int32_t)cluster;
         f->distance[i] = (float)distance;
@@ -210,8 +211,9 @@ static int read_labels(folder *f, const char *path) {
     for (size_t i = 0; i < map.size; i++) lines += text[i] == '\n';
     bool labeled = !strncmp(text, "path,cluster,distance,boundary,label", 36);
     if (strncmp(text, "path,cluster,distance,boundary", 30))
-        TRY(fail(CONR_EFORMAT, "%s: its columns are not path,cluster,distance,boundary; make the "
-                               "run again",
+        TRY(fail(CONR_EFORMAT,
+                 "%s: its columns are not path,cluster,distance,boundary; make the "
+                 "run again",
                  path));
     f->image = calloc(lines + 1, sizeof *f->image);
     f->cluster = calloc(lines + 1, sizeof *f->cluster);
@@ -263,8 +265,12 @@ void folder_close(folder *f) {
 const char *folder_class(const folder *f, int64_t label) {
     static _Thread_local char text[4][32];
     static _Thread_local unsigned at;
-    if (label >= 0 && label < f->data.n_classes) return f->data.class_name[label];
-    char *out = text[at++ % 4];
-    snprintf(out, sizeof text[0], label < 0 ? "no label" : "class %lld", (long long)label);
+    const char *name = label >= 0 && label < f->data.n_classes ? f->data.class_name[label] : NULL;
+    if (name && name[strspn(name, "0123456789")]) return name;
+    char *out = text[at++ % 4]; /* a bare number would not be taken for a class */
+    if (name && strlen(name) < 16)
+        snprintf(out, sizeof text[0], "class %s", name);
+    else
+        snprintf(out, sizeof text[0], label < 0 ? "no label" : "class %lld", (long long)label);
     return out;
 }

@@ -14,9 +14,9 @@ typedef struct folder_data {
     const char *path;  /* absolute; NULL: not known */
     const char *words; /* "image folder"; NULL: not known */
     int64_t skipped;
-    const char *first_skipped; /* why; NULL: none */
+    const char *first_skipped;         /* why; NULL: none */
     int width[2], height[2], channels; /* 0: not known */
-    const char **class_name; /* [n_classes] */
+    const char **class_name;           /* [n_classes] */
     int n_classes;
 } folder_data;
 
@@ -37,11 +37,11 @@ typedef struct folder {
     /* folder_read_images */
     int64_t n;
     int K;
-    const char **image;          /* [n] names */
-    int32_t *cluster;            /* [n] */
-    float *distance, *boundary;  /* [n] */
-    int64_t *label;              /* [n], -1 unknown; NULL: no labels at all */
-    float *features;             /* [n,d] */
+    const char **image;         /* [n] names */
+    int32_t *cluster;           /* [n] */
+    float *distance, *boundary; /* [n] */
+    int64_t *label;             /* [n], -1 unknown; NULL: no labels at all */
+    float *features;            /* [n,d] */
     int64_t d;
     arena memory;
 } folder;

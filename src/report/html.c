@@ -38,11 +38,11 @@ static int character(const char *text) {
 void html_text(FILE *f, const char *text) {
     while (*text) {
         int n = character(text);
-        const char *word = n == 0         ? "\xEF\xBF\xBD"
-                           : *text == '<' ? "&lt;"
-                           : *text == '>' ? "&gt;"
-                           : *text == '&' ? "&amp;"
-                           : *text == '"' ? "&quot;"
+        const char *word = n == 0          ? "\xEF\xBF\xBD"
+                           : *text == '<'  ? "&lt;"
+                           : *text == '>'  ? "&gt;"
+                           : *text == '&'  ? "&amp;"
+                           : *text == '"'  ? "&quot;"
                            : *text == '\'' ? "&#39;"
                                            : NULL;
         if (word)
@@ -76,7 +76,8 @@ void html_base64(FILE *f, const void *bytes, size_t n) {
         uint32_t three = (uint32_t)in[i] << 16 | (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) |
                          (left > 2 ? in[i + 2] : 0);
         char four[4] = {digits[three >> 18], digits[three >> 12 & 63],
-                        left > 1 ? digits[three >> 6 & 63] : '=', left > 2 ? digits[three & 63] : '='};
+                        left > 1 ? digits[three >> 6 & 63] : '=',
+                        left > 2 ? digits[three & 63] : '='};
         fwrite(four, 1, 4, f);
     }
 }

@@ -39,9 +39,10 @@ static int write_picture(FILE *f, const report *r) {
              r->kept[id] ? 2.2 : 1.0, rgb);
     }
     TRY(webp_encode(rgba, PICTURE, PICTURE, 4, 101, &out));
-    html_print(f, "<img id=\"map-still\" width=\"%d\" height=\"%d\" alt=\"Map of %s images, colored "
-                  "by cluster: images that look alike to the network lie together\" "
-                  "src=\"data:image/webp;base64,",
+    html_print(f,
+               "<img id=\"map-still\" width=\"%d\" height=\"%d\" alt=\"Map of %s images, colored "
+               "by cluster: images that look alike to the network lie together\" "
+               "src=\"data:image/webp;base64,",
                PICTURE, PICTURE, html_count(r->n_points));
     html_base64(f, out.bytes, out.n);
     fputs("\">\n", f);
@@ -96,11 +97,13 @@ static int write_numbers(FILE *f, const report *r) {
     for (size_t i = 0; i < n; i++) value[i] = (uint16_t)r->f->cluster[r->point[i]];
     write_array(f, "cluster", value, n);
     if (r->labeled) {
-        for (size_t i = 0; i < n; i++) value[i] = (uint16_t)r->f->label[r->point[i]]; /* -1: 65535 */
+        for (size_t i = 0; i < n; i++)
+            value[i] = (uint16_t)r->f->label[r->point[i]]; /* -1: 65535 */
         write_array(f, "label", value, n);
     }
     for (size_t i = 0; i < n; i++)
-        value[i] = (uint16_t)(r->kept[r->point[i]] | (int)(r->f->boundary[r->point[i]] * 1000) << 1);
+        value[i] =
+            (uint16_t)(r->kept[r->point[i]] | (int)(r->f->boundary[r->point[i]] * 1000) << 1);
     write_array(f, "edge", value, n);
     for (int kind = 0; kind < 2 && r->map_near[0]; kind++) {
         for (size_t i = 0; i < lists; i++) {
@@ -128,8 +131,9 @@ static int write_data(FILE *f, const report *r) {
     fputs("],\n\"colors\":[", f);
     int colors = classes > r->K ? classes : r->K;
     for (int k = 0; k < colors; k++) fprintf(f, "%s\"%s\"", k ? "," : "", report_color(k));
-    fprintf(f, "],\n\"n\":%d,\"K\":%d,\"near\":%d,\"side\":%d,\"columns\":%d,\"sheets\":%d}</script>\n",
-            r->n_points, r->K, REPORT_NEAR, r->sheet_side, SHEET_COLUMNS, r->n_sheets);
+    fprintf(
+        f, "],\n\"n\":%d,\"K\":%d,\"near\":%d,\"side\":%d,\"columns\":%d,\"sheets\":%d}</script>\n",
+        r->n_points, r->K, REPORT_NEAR, r->sheet_side, SHEET_COLUMNS, r->n_sheets);
     for (int i = 0; i < r->n_sheets; i++) { /* decoded when the map comes into view, not before */
         fprintf(f, "<script type=\"text/plain\" id=\"sheet%d\">", i);
         html_base64(f, r->sheet[i].bytes, r->sheet[i].n);
@@ -147,23 +151,25 @@ int report_write_map(FILE *f, const report *r) {
                    html_count(r->n));
     else
         html_print(f, "All %s images", html_count(r->n));
-    fputs(", placed by t-SNE so that those with like features lie together. Small dots are boundary "
-          "images. Distances between groups mean little.<span class=\"js\"> Drag to pan, scroll or "
-          "pinch to zoom, point to see an image",
-          f);
+    fputs(
+        ", placed by t-SNE so that those with like features lie together. Small dots are boundary "
+        "images. Distances between groups mean little.<span class=\"js\"> Drag to pan, scroll or "
+        "pinch to zoom, point to see an image",
+        f);
     fputs(r->map_near[0] ? ", click to see its neighbors" : "", f);
     fputs(".</span></p>\n<div id=\"map-tools\" class=\"tools\" hidden>\n", f);
     if (r->labeled)
         fputs("<label>Color by <select id=\"map-color\"><option value=\"cluster\">cluster</option>"
               "<option value=\"label\">label</option></select></label>\n",
               f);
-    fputs("<label>Boundary images <select id=\"map-edge\"><option value=\"small\">small</option>"
-          "<option value=\"none\">hidden</option><option value=\"only\">alone</option></select>"
-          "</label>\n<span class=\"buttons\"><button type=\"button\" id=\"map-in\" aria-label=\"Zoom "
-          "in\">+</button><button type=\"button\" id=\"map-out\" aria-label=\"Zoom out\">&minus;"
-          "</button><button type=\"button\" id=\"map-all\">Whole map</button></span></div>\n"
-          "<div id=\"map-box\">\n",
-          f);
+    fputs(
+        "<label>Boundary images <select id=\"map-edge\"><option value=\"small\">small</option>"
+        "<option value=\"none\">hidden</option><option value=\"only\">alone</option></select>"
+        "</label>\n<span class=\"buttons\"><button type=\"button\" id=\"map-in\" aria-label=\"Zoom "
+        "in\">+</button><button type=\"button\" id=\"map-out\" aria-label=\"Zoom out\">&minus;"
+        "</button><button type=\"button\" id=\"map-all\">Whole map</button></span></div>\n"
+        "<div id=\"map-box\">\n",
+        f);
     TRY(write_picture(f, r));
     fputs("<div id=\"map-tip\" hidden></div></div>\n<ul id=\"map-legend\" class=\"legend\"></ul>\n"
           "<div id=\"map-near\" aria-live=\"polite\"></div>\n",

@@ -225,7 +225,7 @@
             row.className = 'row', list.className = 'pics';
             for (const j of near(kind)) {
                 const item = document.createElement('li'), known = label && label[i] !== NONE && label[j] !== NONE;
-                const picture = thumbCanvas(j, 56) || line('span', about(j));
+                const picture = thumbCanvas(j, 68) || line('span', about(j));
                 const wrong = known && label[j] !== label[i];
                 const hard = known && !wrong && kind === 'ConAff' && !near('Euclidean').includes(j);
                 picture.className = 'pic' + (wrong ? ' bad' : hard ? ' hard' : '') + (picture.tagName === 'SPAN' ? ' none' : '');

@@ -48,8 +48,8 @@ typedef struct report {
     /* neighbors */
     report_query *query; /* [n_queries], the first n_telling chosen, the others drawn */
     int n_queries, n_telling;
-    int64_t pool;      /* images that neighbors were looked for among */
-    series purity[4];  /* Euclidean, ConAff; then both without boundary samples */
+    int64_t pool;     /* images that neighbors were looked for among */
+    series purity[4]; /* Euclidean, ConAff; then both without boundary samples */
     /* the map */
     int64_t *point; /* [n_points] images, ascending */
     float *xy;      /* [n_points,2] */

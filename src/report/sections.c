@@ -42,8 +42,10 @@ static int by_id(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
+/* A file without its folders; of an array its number: "#17". */
 static const char *short_name(const char *path) {
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(path, '/'), *number = strrchr(path, '#');
+    if (number && number[1] && !number[1 + strspn(number + 1, "0123456789")]) return number;
     return slash && slash[1] ? slash + 1 : path;
 }
 
@@ -150,11 +152,10 @@ static void write_size(FILE *f, const folder_data *d) {
 static void write_words(FILE *f, const report *r) {
     const folder *from = r->f;
     const train_options *o = &from->o;
-    html_print(f, "<p class=\"lead\">%s images", html_count(r->n));
-    if (from->data.path) html_print(f, " of <strong>%s</strong>", short_name(from->data.path));
-    html_print(f, " were sorted into %d %s by what they look like%s.</p>\n", r->K,
-               r->K == 1 ? "cluster" : "clusters",
-               r->labeled ? "; labels were looked at afterwards only, to score the result" : "");
+    html_print(f, "<p class=\"lead\">%s images were sorted by what they look like%s.</p>\n",
+               html_count(r->n),
+               r->labeled ? "; labels were looked at afterwards only, to score the result"
+                          : ", without any labels");
     fputs("<p>", f);
     if (from->data.words) {
         html_print(f, "The images: %s", from->data.words);
@@ -173,8 +174,8 @@ static void write_words(FILE *f, const report *r) {
                                                        : "own views");
         if (o->boundary) fputs(", holding back those between clusters", f);
     }
-    html_print(f, "; batches of %d, seed %d, on %s.</p>\n", o->batch, o->seed,
-               o->device[0] ? o->device : "an unknown device");
+    html_print(f, "; batches of %d, seed %d, on %s. The run: <code>%s</code>.</p>\n", o->batch,
+               o->seed, o->device[0] ? o->device : "an unknown device", from->name);
 }
 
 static void write_warnings(FILE *f, const report *r) {
@@ -186,7 +187,7 @@ static void write_warnings(FILE *f, const report *r) {
               f);
         return;
     }
-    fputs("<div class=\"warn\" role=\"note\"><h3>Warnings</h3><ul>\n", f);
+    fputs("<div class=\"warn\" role=\"note\"><h2>Warnings</h2><ul>\n", f);
     for (int i = 0; i < from->log.n_warnings; i++)
         html_print(f, "<li>%s</li>\n", from->log.warning[i]);
     if (from->data.skipped)
@@ -200,13 +201,14 @@ static void write_warnings(FILE *f, const report *r) {
 
 static void write_sizes(FILE *f, const report *r) {
     chart_bar *bar = calloc((size_t)r->K, sizeof *bar);
-    char(*name)[16] = calloc((size_t)r->K, sizeof *name);
+    char(*name)[2][16] = calloc((size_t)r->K, sizeof *name); /* and color */
     if (bar && name) {
         for (int k = 0; k < r->K; k++) {
-            snprintf(name[k], sizeof name[k], "%d", k);
-            bar[k] = (chart_bar){name[k], (double)r->cluster[k].size};
+            snprintf(name[k][0], sizeof name[k][0], "%d", k);
+            snprintf(name[k][1], sizeof name[k][1], "%s", report_color(k));
+            bar[k] = (chart_bar){name[k][0], (double)r->cluster[k].size, name[k][1]};
         }
-        chart_bars(f, "Images of each cluster", bar, r->K);
+        chart_bars(f, "Images of each cluster", "cluster", bar, r->K);
     }
     free(bar), free(name);
 }
@@ -249,7 +251,9 @@ static void write_confusion(FILE *f, const report *r) {
 
 void report_write_summary(FILE *f, const report *r) {
     fputs("<section id=\"summary\" aria-labelledby=\"h-summary\">\n", f);
-    html_print(f, "<h1 id=\"h-summary\">%s</h1>\n", r->f->name);
+    html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n",
+               r->f->data.path ? short_name(r->f->data.path) : r->f->name, r->K,
+               r->K == 1 ? "cluster" : "clusters");
     write_words(f, r);
     write_tiles(f, r);
     write_warnings(f, r);
@@ -316,9 +320,7 @@ static void write_cluster(FILE *f, const report *r, int k) {
                k, k, report_color(k), k, html_count(c->size), c->size == 1 ? "image" : "images");
     write_percent(f, (double)c->size / (double)r->n);
     fputs(" of all", f);
-    if (best >= 0) {
-        html_print(f, "; mostly <strong>%s</strong>", folder_class(r->f, usual));
-    }
+    if (best >= 0) { html_print(f, "; mostly <strong>%s</strong>", folder_class(r->f, usual)); }
     fputs("</p>\n", f);
     if (row >= 0) write_mix(f, r, row);
     write_sheet(f, r, "Most central", c->central, c->n_central, usual);
@@ -391,8 +393,9 @@ void report_write_neighbors(FILE *f, const report *r) {
         fputs(" <span class=\"swatch bad\"></span> of another class; <span class=\"swatch "
               "hard\"></span> a hard positive: right, and not among the Euclidean ten.",
               f);
-    html_print(f, " The first %d are images where the two differ most; the others are drawn at "
-                  "random.</p>\n",
+    html_print(f,
+               " The first %d are images where the two differ most; the others are drawn at "
+               "random.</p>\n",
                r->n_telling);
     if (r->pool < r->n)
         html_print(f, "<p class=\"note\">Looked for among %s of the images.</p>\n",
@@ -425,10 +428,11 @@ static void write_scores_chart(FILE *f, const folder *from, double mark) {
 }
 
 static void write_purity(FILE *f, const report *r) {
-    chart_line line[] = {{"ConAff, without boundary images", &r->purity[3], NULL, 1, true, false},
-                         {"ConAff", &r->purity[1], NULL, 1, false, false},
-                         {"Euclidean, without boundary images", &r->purity[2], NULL, 0, true, false},
-                         {"Euclidean", &r->purity[0], NULL, 0, false, false}};
+    chart_line line[] = {
+        {"ConAff, without boundary images", &r->purity[3], NULL, 1, true, false},
+        {"ConAff", &r->purity[1], NULL, 1, false, false},
+        {"Euclidean, without boundary images", &r->purity[2], NULL, 0, true, false},
+        {"Euclidean", &r->purity[0], NULL, 0, false, false}};
     chart c = {.title = "Purity: the share of an image's first K neighbors that are of its class",
                .x_name = "K",
                .y_name = "purity",
@@ -477,17 +481,18 @@ void report_write_settings(FILE *f, const report *r) {
     conr_settings s = {r->f->o};
     conr_setting_info i;
     char value[OPTION_TEXT_SIZE];
-    fputs("<section id=\"settings\" aria-labelledby=\"h-settings\">\n<h2 id=\"h-settings\">Settings"
-          "</h2>\n<dl class=\"words\"><dt>NMI, ACC, ARI</dt><dd>Agreement of clusters with labels: "
-          "information they share; images that fall right when each cluster stands for one class; "
-          "pairs of images that both keep together or both part, corrected for chance. 1 is "
-          "perfect.</dd><dt>Silhouette</dt><dd>How much nearer images are to their own cluster "
-          "than to the next one.</dd><dt>Boundary</dt><dd>0 in the middle of a cluster, 1 half way "
-          "to the next.</dd></dl>\n<details><summary>Every setting of this run</summary>\n<div "
-          "class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of settings\"><table "
-          "class=\"plain\"><thead><tr><th scope=\"col\">Setting</th><th scope=\"col\">Value</th>"
-          "<th scope=\"col\">What it is</th></tr></thead><tbody>\n",
-          f);
+    fputs(
+        "<section id=\"settings\" aria-labelledby=\"h-settings\">\n<h2 id=\"h-settings\">Settings"
+        "</h2>\n<dl class=\"words\"><dt>NMI, ACC, ARI</dt><dd>Agreement of clusters with labels: "
+        "information they share; images that fall right when each cluster stands for one class; "
+        "pairs of images that both keep together or both part, corrected for chance. 1 is "
+        "perfect.</dd><dt>Silhouette</dt><dd>How much nearer images are to their own cluster "
+        "than to the next one.</dd><dt>Boundary</dt><dd>0 in the middle of a cluster, 1 half way "
+        "to the next.</dd></dl>\n<details><summary>Every setting of this run</summary>\n<div "
+        "class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of settings\"><table "
+        "class=\"plain said\"><thead><tr><th scope=\"col\">Setting</th><th scope=\"col\">Value</th>"
+        "<th scope=\"col\">What it is</th></tr></thead><tbody>\n",
+        f);
     for (int k = 0; conr_setting(k, &i); k++) {
         if (conr_settings_get(&s, i.key, value, sizeof value) < 0) continue;
         html_print(f, "<tr><th scope=\"row\">%s</th><td>", i.key);

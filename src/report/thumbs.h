@@ -20,7 +20,7 @@ typedef struct thumbs_source {
 /* Squares of equal side, bytes [side,side,3] each. */
 typedef struct thumbs {
     int n, side;
-    unsigned char *pixels; /* [n,side,side,3]; owned */
+    unsigned char *pixels;  /* [n,side,side,3]; owned */
     unsigned char *missing; /* [n] 1: could not be read, and is empty */
 } thumbs;
 

@@ -1,8 +1,8 @@
 /* tsne.c: see tsne.h.
  *
- * Three parts: the sparse similarities P of the features; the tree over the points of the map, built
- * anew each iteration; the descent.  What threads do is computed point by point, and sums over all
- * points are added in their order, so the number of threads changes no bit. */
+ * Three parts: the sparse similarities P of the features; the tree over the points of the map,
+ * built anew each iteration; the descent.  What threads do is computed point by point, and sums
+ * over all points are added in their order, so the number of threads changes no bit. */
 #include "report/tsne.h"
 
 #include "base/memory.h"
@@ -16,9 +16,10 @@
 
 enum {
     EXAGGERATION = 12,
-    LEAF = 8,       /* points that a cell may hold undivided */
-    DEPTH = 16,     /* levels of the tree; points that share the last cell stay together */
-    PCA_ROUNDS = 40 /* of orthogonal iteration: a start needs no more digits */
+    LEAF = 8,        /* points that a cell may hold undivided */
+    DEPTH = 16,      /* levels of the tree; points that share the last cell stay together */
+    PCA_ROUNDS = 40, /* of orthogonal iteration: a start needs no more digits */
+    SMALL = 1500     /* points for which threads would wait longer than they work */
 };
 static const float THETA2 = 0.25f; /* a cell counts as one point below this side^2 / distance^2 */
 
@@ -414,10 +415,12 @@ static void fit_box(float *xy, int n) {
     for (int i = 0; i < 2 * n; i++) xy[i] = (xy[i] - (low[i & 1] + high[i & 1]) / 2) / half;
 }
 
-int tsne(const float *f, int n, int d, const int32_t *near, int k, const tsne_options *o,
+int tsne(const float *f, int n, int d, const int32_t *near, int k, const tsne_options *options,
          float *xy) {
     int rc = 0;
     descent s = {0};
+    tsne_options own = *options, *o = &own;
+    if (n < SMALL) own.threads = 1;
     ASSERT(n >= 1 && k >= 1 && k <= n);
     TRY(begin(f, n, d, o, xy));
     if (k < 2) { /* one point has its place */
