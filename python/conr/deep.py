@@ -277,6 +277,10 @@ class _Scratch:
         self.path = Path(tempfile.mkdtemp(prefix="conr-run-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
+    def __reduce__(self) -> Any:
+        raise InvalidError("pickle: the run is in a temporary folder; give out, or save it and "
+                           "conr.load that")
+
 
 # ---- training ------------------------------------------------------------------------------------
 

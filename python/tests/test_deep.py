@@ -1,5 +1,6 @@
 """DeepCluster and Model: fitting, using, saving, weights both ways."""
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -48,6 +49,8 @@ def test_save_and_load(fitted, images, tmp_path):
     with pytest.raises(conr.FileError, match="not empty"):
         fitted.save(folder)
     assert len(conr.read_log(folder)) == len(fitted.log_)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert (again.predict(images[:9]) == fitted.labels_[:9]).all()
 
 
 def test_weights_go_both_ways(fitted, images, tmp_path):
