@@ -73,7 +73,7 @@ class CSettingInfo(Structure):
 
 class CTrainOptions(Structure):
     _fields_ = [("out", c_char_p), ("resume", c_int), ("from_", c_char_p), ("stage", c_int),
-                ("init", c_char_p), ("budget", c_double)]
+                ("init", c_char_p), ("budget", c_double), ("no_report", c_int)]
 
 
 class CTrainResult(Structure):

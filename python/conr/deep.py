@@ -69,7 +69,7 @@ class _Settings:
 
     def read(self, recipe: PathLike) -> None:
         path = Path(recipe)
-        if not path.exists() and os.fspath(recipe) in recipes():
+        if not path.is_file() and os.fspath(recipe) in recipes():
             path = _recipe_folder() / f"{recipe}.yaml"
         check(lib.conr_settings_read(self.handle, os.fsencode(path)))
 
