@@ -2,9 +2,10 @@
 #
 #   make            build the library and the program into build/
 #   make deps       install what is missing, with apt
-#   make demo       build, cluster the bundled sample by its pixels, print NMI, ACC and ARI
+#   make demo       build, cluster the bundled sample, print NMI, ACC and ARI, write demo/report.html
 #   make test       build, run every test that needs no GPU
-#   make test-long  the slow ones too: sanitizers over everything, ranks under mpirun, fuzzing
+#   make test-long  the slow ones too: sanitizers over everything, reports in a browser,
+#                   ranks under mpirun, fuzzing
 #   make test-cuda  the tests that need an NVIDIA GPU
 #   make bench      measure this machine
 #   make cuda       build with the CUDA backend into build-cuda/ (needs nvcc and cuDNN 9)
@@ -34,11 +35,9 @@ build/built: build/build.ninja
 deps:
 	@scripts/deps.sh
 
-# The baseline that training has to beat; labels go to demo/labels.npy.
+# K-means on pixels, then training: the sample's scores, and demo/report.html to look at.
 demo: build/built
-	@mkdir -p demo
-	@echo "10,000 images of Fashion-MNIST, k-means on plain pixels:"
-	@build/conr kmeans samples/fashion-mnist --clusters 10 --out demo/labels.npy
+	@scripts/demo.sh
 
 test: build/built
 	@ctest --test-dir build --output-on-failure -j $(JOBS)

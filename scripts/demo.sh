@@ -25,5 +25,5 @@ row "k-means on pixels" $(echo "$pixels" | sed 's/[A-Z]*//g')
 row "k-means on BYOL's features" $(scores "$(setting stage1_epochs)")
 # shellcheck disable=SC2046
 row "CoNR" $(scores "$(setting epochs)")
-cp demo/run/report.html demo/report.html
-printf '\nTo look at, in a browser: demo/report.html\nWhich image went where: demo/run/labels.csv; what else there is: conr info demo/run\n'
+if cp demo/run/report.html demo/report.html; then printf '\nTo look at, in a browser: demo/report.html'; fi
+printf '\nWhich image went where: demo/run/labels.csv; what else there is: conr info demo/run\n'

@@ -67,7 +67,7 @@ started=$(date +%s%N)
 ok train "${recipe[@]}" --out "$work/whole"
 took=$((($(date +%s%N) - started) / 1000000))
 has "NMI 0."
-for file in options.yaml log.jsonl checkpoint.safetensors model.safetensors embeddings.npy centroids.npy labels.csv DONE; do
+for file in options.yaml log.jsonl checkpoint.safetensors model.safetensors embeddings.npy centroids.npy labels.csv data.json report.html DONE; do
     [ -s "$work/whole/$file" ] || complain "a run lacks $file"
 done
 [ "$(wc -l <"$work/whole/labels.csv")" = $((n + 1)) ] || complain "labels.csv has not $n images"
@@ -79,6 +79,24 @@ ok info "$work/whole"
 has "a run, finished"
 has "width: 4"
 ok eval --truth "$work/whole/labels.csv" --truth-column label --pred "$work/whole/labels.csv" --pred-column cluster
+# the report again: from the files it gives what the training gave, whatever the threads; moved images are found
+ok report "$work/whole" --out "$work/one.html"
+has "$n images in"
+cmp -s "$work/one.html" "$work/whole/report.html" || complain "conr report differs from the training's"
+one=(--threads 2)
+ok report "$work/whole" --out "$work/two.html"
+one=(--threads 1)
+cmp -s "$work/one.html" "$work/two.html" || complain "a report differs by threads"
+mv "$data" "$data-moved"
+ok report "$work/whole" --out "$work/one.html"
+has "without pictures"
+ok report "$work/whole" --out "$work/one.html" --data "$data-moved" --json
+has '"pictures": true'
+mv "$data-moved" "$data"
+refused 1 "holds neither a run" report "$work/none" "$work/whole" --out "$work/one.html"
+refused 1 "holds no run" report "$work/none"
+refused 2 "--out" report "$work/whole" "$work/whole"
+refused 1 "none of the run's images" report "$work/whole" --data "$here/../golden/images"
 # options.yaml is a recipe that repeats the run; threads change nothing
 one=(--threads 2)
 ok train --recipe "$work/whole/options.yaml" --data "$data" --out "$work/again" --json

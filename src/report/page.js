@@ -92,7 +92,7 @@
         const ratio = devicePixelRatio || 1, zoom = scale / least;
         pen.setTransform(ratio, 0, 0, ratio, 0, 0);
         pen.clearRect(0, 0, width, height);
-        const grow = Math.min(2.6, Math.sqrt(zoom)) * (n > 5000 ? 1 : 1.5), big = 2.1 * grow, small = 1.05 * grow;
+        const grow = Math.min(2.6, Math.sqrt(zoom)) * (n > 5000 ? 1 : 1.5) * Math.max(.55, Math.min(1, least / 650)), big = 2.1 * grow, small = 1.05 * grow;
         const visible = [];
         for (let i = 0; i < n; i++) {
             const x = screenX(i), y = screenY(i);

@@ -58,7 +58,7 @@ static void write_about(FILE *f, const report *r, int64_t id) {
 
 void report_picture(FILE *f, const report *r, int64_t id, const char *frame) {
     const int64_t *at =
-        r->n_shown ? bsearch(&id, r->shown, (size_t)r->n_shown, sizeof id, by_id) : NULL;
+        r->picture ? bsearch(&id, r->shown, (size_t)r->n_shown, sizeof id, by_id) : NULL;
     const webp *p = at ? &r->picture[at - r->shown] : NULL;
     if (!p || !p->n) {
         fprintf(f, "<span class=\"pic none %s\" title=\"", frame);
@@ -195,6 +195,7 @@ static void write_warnings(FILE *f, const report *r) {
                    html_count(from->data.skipped), from->data.skipped == 1 ? "image" : "images",
                    from->data.skipped == 1 ? "was" : "were",
                    from->data.first_skipped ? from->data.first_skipped : "damaged");
+    if (!from->done) fputs("<li>The run has not come to its end; go on with --resume</li>\n", f);
     if (r->no_pictures) html_print(f, "<li>No pictures: %s</li>\n", r->no_pictures);
     fputs("</ul></div>\n", f);
 }

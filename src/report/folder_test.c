@@ -1,0 +1,92 @@
+/* folder_test.c: a run's files read back: names that hold commas, quotes and line ends; lines that
+ * were cut short; files that are no such files. */
+#include "base/test_help.h"
+
+#include "base/npy.h"
+#include "report/folder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *put(const char *name, const char *text) {
+    return temporary_file(name, text, strlen(text));
+}
+
+static const char *here(void) { /* the folder that the files are in */
+    static char path[4096];
+    snprintf(path, sizeof path, "%s", temporary_path("x"));
+    *strrchr(path, '/') = 0;
+    return path;
+}
+
+static void write_run(const char *labels, int rows) {
+    float f[8] = {1, 0, 1, 0, 0, 1, 0, 1};
+    put("options.yaml", "epochs: 3\nstage1_epochs: 2\nseed: 7\n");
+    put("labels.csv", labels);
+    assert_ok(npy_write(temporary_path("embeddings.npy"), 'f', 4, 2, (int64_t[]){rows, 2}, f));
+}
+
+static void test_run(void **state) {
+    (void)state;
+    folder f;
+    write_run("path,cluster,distance,boundary,label\n"
+              "a.png,0,0.5,0.25,1\n\"b,\"\"c\"\"\nd.png\",2,1e-3,1.5,-1\nx#1,1,0,0,0\n",
+              3);
+    put("log.jsonl", "{\"step\":1,\"epoch\":0.5,\"loss\":-1.5,\"lr\":0.1,\"seconds\":2}\n"
+                     "{\"epoch\":1,\"objective\":3,\"nmi\":0.4,\"acc\":0.5,\"ari\":0.3}\n"
+                     "{\"epoch\":1,\"warning\":\"warning: old\"}\n"
+                     "{\"epoch\":3,\"objective\":2,\"nmi\":0.6,\"acc\":0.7,\"ari\":0.5}\n"
+                     "{\"epoch\":3,\"warning\":\"warning: new\"}\n{\"epoch\":4,\"nm");
+    put("data.json", "{\"path\":\"/p\",\"kind\":\"image folder\",\"skipped\":2,\"width\":[1,2],"
+                     "\"height\":[3,4],\"channels\":3,\"classes\":[\"cat\",\"5\"]}");
+    assert_ok(folder_open(here(), &f));
+    assert_ok(folder_read_images(&f));
+    assert_int_equal(f.n, 3);
+    assert_int_equal(f.K, 3);
+    assert_int_equal(f.o.seed, 7);
+    assert_string_equal(f.image[1], "b,\"c\"\nd.png");
+    assert_int_equal(f.cluster[1], 2);
+    assert_int_equal(f.label[1], -1);
+    assert_true(f.boundary[1] == 1.5f && f.distance[0] == 0.5f);
+    assert_int_equal(f.log.loss.n, 1);
+    assert_int_equal(f.log.acc.n, 2);
+    assert_int_equal(f.log.n_warnings, 1);
+    assert_int_equal(f.log.earlier, 1);
+    assert_string_equal(f.log.warning[0], "new");
+    assert_int_equal(f.data.skipped, 2);
+    assert_string_equal(folder_class(&f, 0), "cat");
+    assert_string_equal(folder_class(&f, 1), "class 5");
+    assert_string_equal(folder_class(&f, 9), "class 9");
+    assert_string_equal(folder_class(&f, -1), "no label");
+    folder_close(&f);
+    folder_close(&f);
+}
+
+static void test_broken(void **state) {
+    (void)state;
+    static const struct {
+        const char *labels, *text;
+        int rows;
+    } cases[] = {{"", "its columns are not", 1},
+                 {"path,cluster,distance,boundary\n", "has no images", 1},
+                 {"path,cluster,distance,boundary\na,x,0,0\n", "line 2", 1},
+                 {"path,cluster,distance,boundary\na,0,0\n", "line 2", 1},
+                 {"path,cluster,distance,boundary\na,-1,0,0\n", "line 2", 1},
+                 {"path,cluster,distance,boundary\n\"a,0,0,0\n", "line 2", 1},
+                 {"path,cluster,distance,boundary\na,0,nan,0\n", "line 2", 1},
+                 {"path,cluster,distance,boundary\na,0,0,0\n", "2 rows", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        folder f;
+        write_run(cases[i].labels, cases[i].rows);
+        assert_ok(folder_open(here(), &f));
+        assert_fails(CONR_EFORMAT, cases[i].text, folder_read_images(&f));
+        folder_close(&f);
+    }
+    folder f;
+    assert_fails(CONR_EFILE, "holds no run", folder_open("/nowhere", &f));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_broken)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
