@@ -98,7 +98,7 @@
             const x = screenX(i), y = screenY(i);
             if (isShown(i) && x > -40 && y > -40 && x < width + 40 && y < height + 40) visible.push(i);
         }
-        const asPictures = data.sheets > 0 && visible.length < 400 && zoom > 2.5;
+        const asPictures = data.sheets > 0 && visible.length < 600 && zoom > 2.5;
         // dots of one color in one path: fast enough for 20,000
         const byColor = new Map();
         for (const i of visible) {
