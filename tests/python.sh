@@ -6,7 +6,7 @@ library=$1
 cd "$(dirname "$0")/.."
 for python in ${PYTHON:-} python3 /usr/bin/python3; do
     "$python" -c 'import numpy, pytest' 2>/dev/null || continue
-    CONR_LIBRARY=$library PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 exec "$python" -m pytest python/tests
+    OMP_WAIT_POLICY=passive CONR_LIBRARY=$library PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 exec "$python" -m pytest python/tests
 done
 echo "skipped: no Python here has numpy and pytest; apt-get install python3-numpy python3-pytest"
 exit 77

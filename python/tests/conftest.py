@@ -11,12 +11,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
 TINY = dict(encoder="small", width=4, size=16, hidden=32, predictor_hidden=32, features=16,
-            batch=32, epochs=4, stage1_epochs=2, warmup_epochs=1, restarts=2, eval_every=2, log_every=4)
+            batch=32, epochs=4, stage1_epochs=2, warmup_epochs=1, restarts=2, eval_every=2,
+            log_every=4, threads=1)
 
 
 def subprocess_environment():
     return dict(os.environ, PYTHONPATH=str(ROOT / "python"), OMP_WAIT_POLICY="passive",
-                PYTHONDONTWRITEBYTECODE="1")
+                OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def fitted(images, tmp_path_factory):
     import conr
 
     out = tmp_path_factory.mktemp("deep") / "run"
-    return conr.DeepCluster(10, out=out, progress=False, threads=1, **TINY).fit(images)
+    return conr.DeepCluster(10, out=out, progress=False, **TINY).fit(images)
 
 
 @pytest.fixture

@@ -81,7 +81,8 @@ def test_init_takes_what_was_converted(images, tmp_path):
     colors = np.repeat(images[:32, ::2, ::2, None], 3, axis=3)
     colors[..., 0] //= 2
     still = dict(epochs=1, stage1_epochs=1, lr=0, decay=0, warmup_epochs=0, batch=16, restarts=1,
-                 size=16, width=8, hidden=16, predictor_hidden=16, features=8)
+                 size=16, width=8, hidden=16, predictor_hidden=16, features=8,
+                 threads=1)
     model = conr.DeepCluster(2, recipe="cifar10", init=target, progress=False, **still).fit(colors)
     back = model.model_.state_dict("encoder", torch=False)
     assert (back["layer4.1.conv2.weight"] == weights["layer4.1.conv2.weight"]).all()

@@ -29,7 +29,7 @@ def test_a_fitted_model(fitted, images):
 
 
 def test_the_same_seed_gives_the_same_bits(fitted, images, tmp_path):
-    again = conr.DeepCluster(10, progress=False, threads=2, **TINY).fit(images)
+    again = conr.DeepCluster(10, progress=False, **dict(TINY, threads=2)).fit(images)
     assert (again.embedding_ == fitted.embedding_).all()
     other = conr.DeepCluster(10, progress=False, seed=2, **TINY).fit(images)
     assert (other.embedding_ != fitted.embedding_).any()
@@ -113,7 +113,7 @@ def test_parameters(images):
 
 def test_a_recipe_by_name_and_progress(images, capsys):
     told = []
-    d = conr.DeepCluster("auto", recipe="demo", progress=told.append, threads=1,
+    d = conr.DeepCluster("auto", recipe="demo", progress=told.append,
                          **dict(TINY, clusters_high=6))
     assert d.fit(images).n_clusters_ in range(2, 7) and d.chosen_ == []
     steps = [p for p in told if p.epoch]
@@ -139,7 +139,7 @@ def test_features_agree_with_torchvision():
     model = conr.DeepCluster(2, recipe="cifar10", init=net.state_dict(), progress=False, size=16,
                              width=8, lr=0.001, hidden=32, predictor_hidden=32, features=16,
                              batch=16, epochs=12, stage1_epochs=12, eval_every=0,
-                             warmup_epochs=0, restarts=1).fit(colors).model_
+                             warmup_epochs=0, restarts=1, threads=1).fit(colors).model_
     net.load_state_dict(model.state_dict("encoder"))
     head = model.state_dict("projector")
     net.eval()

@@ -116,13 +116,13 @@ def test_what_a_progress_callback_raises_stops_the_work(images, tmp_path):
 
     out = tmp_path / "run"
     with pytest.raises(Enough):
-        conr.DeepCluster(5, out=out, progress=tell, threads=1, **TINY).fit(images)
+        conr.DeepCluster(5, out=out, progress=tell, **TINY).fit(images)
     assert not (out / "DONE").exists()
     with pytest.raises(conr.InvalidError, match="resume=True"):
         conr.DeepCluster(5, out=out, progress=False, **TINY).fit(images)
-    again = conr.DeepCluster(5, out=out, progress=False, threads=1, **TINY).fit(images, resume=True)
+    again = conr.DeepCluster(5, out=out, progress=False, **TINY).fit(images, resume=True)
     assert (out / "DONE").exists() and len(again.labels_) == len(images)
-    temporary = conr.DeepCluster(5, progress=tell, threads=1, **TINY)
+    temporary = conr.DeepCluster(5, progress=tell, **TINY)
     with pytest.raises(conr.InvalidError, match="no run"):
         temporary.fit(images, resume=True)
     with pytest.raises(Enough):
@@ -140,7 +140,7 @@ def tell(p):
     if p.epoch and p.done > 2 and not told:
         told.append(1); print("running", flush=True)
 try:
-    conr.DeepCluster(5, out=sys.argv[2], progress=tell, threads=1,
+    conr.DeepCluster(5, out=sys.argv[2], progress=tell,
                      **{dict(TINY, epochs=4000, stage1_epochs=3)}).fit(sys.argv[1])
 except KeyboardInterrupt as e:
     print(type(e.__cause__).__name__)
