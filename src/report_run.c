@@ -582,6 +582,13 @@ done:
     return rc;
 }
 
+/* The map grows with its points, the search for neighbors with the square of the images; measured
+ * (docs/report.md). */
+double report_seconds(int64_t n, int threads) {
+    double points = n < REPORT_MAP ? (double)n : REPORT_MAP, pool = n < POOL ? (double)n : points;
+    return (1.5e-3 * points + 6e-9 * pool * pool) / (threads > 1 ? threads : 1);
+}
+
 conr_report_options conr_report_defaults(void) { return (conr_report_options){0}; }
 
 /* Opens the run's images: those given, else those that it was trained on.  What cannot be opened is

@@ -11,4 +11,7 @@ int report_write_data(const source *s, const char *run);
 /* As conr_report, with the images of the store in the order of labels.csv. */
 int report_from_store(conr *c, const char *run, const store *images);
 
+/* About how long that takes, for those who plan a time. */
+double report_seconds(int64_t n, int threads);
+
 #endif

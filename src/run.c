@@ -634,6 +634,8 @@ static int fit_budget(run *r) {
     TRY(time_all(r, &c));
     /* a machine is rarely as quiet all the time as it was just now */
     double left = 0.95 * (r->to->budget - (clock_now() - r->began));
+    if (!r->to->no_report)
+        left = fmax(left / 2, left - report_seconds(r->store.n, r->c->dev->threads));
     for (high = 4; high < 1000000; high *= 2) {
         train_options o = lasting(&r->o, high);
         if (duration(&c, &o) > left) break;
