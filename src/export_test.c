@@ -176,7 +176,7 @@ static void run_window(graph *g, const node *n, const value *x, const value *w) 
                     for (int64_t c = 0; w && c < C; c++)
                         sum += (double)x->x[((i * C + c) * H + iy) * W + ix] *
                                w->x[(o * C + c) * n->k * n->k + t];
-                    most = fmax(most, x->x[((i * C + o) * H + iy) * W + ix * 1]);
+                    if (!w) most = fmax(most, x->x[((i * C + o) * H + iy) * W + ix]);
                 }
                 *out = (float)(w ? sum : most);
             }
