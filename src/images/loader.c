@@ -5,6 +5,7 @@
  * The trainer holds one slot, so there are ahead + 1. */
 #include "images/loader.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CHUNK = 4 }; /* images a worker takes at a time */
 
@@ -49,12 +49,6 @@ struct loader {
     double waited;
     float *memory;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
@@ -200,9 +194,9 @@ int loader_next(loader *l, loaded *out) {
     l->taken++;
     pthread_cond_broadcast(&l->work);
     if (s->finished < l->rows && !l->failure) {
-        double before = now();
+        double before = clock_now();
         while (s->finished < l->rows && !l->failure) pthread_cond_wait(&l->ready, &l->lock);
-        l->waited += now() - before;
+        l->waited += clock_now() - before;
     }
     int rc = l->failure;
     pthread_mutex_unlock(&l->lock);
