@@ -202,6 +202,7 @@ static int close_epoch(run *r, int done_epochs) {
     int rc = 0;
     trainer *t = r->t;
     bool last = done_epochs == t->o.epochs, stage2_next = done_epochs >= t->o.stage1_epochs;
+    bool chosen = false; /* K, just now */
     bool look = last || done_epochs == t->o.stage1_epochs ||
                 (t->o.eval_every && done_epochs % t->o.eval_every == 0);
     if (look || stage2_next) {
@@ -213,8 +214,8 @@ static int close_epoch(run *r, int done_epochs) {
             t->o.clusters = 0; /* a guess for this look alone: features will be better */
         } else if (!known) {   /* it holds from here on, after a resume too */
             char line[128];
+            chosen = true;
             r->o.clusters = t->o.clusters = t->K;
-            if (r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
             snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
             tell(r, line);
         }
@@ -226,7 +227,9 @@ static int close_epoch(run *r, int done_epochs) {
     bool stage1_ends = done_epochs == t->o.stage1_epochs && !last;
     if (stage1_ends || (t->o.keep_every && done_epochs % t->o.keep_every == 0))
         TRY(keep(r, done_epochs));
-    if (last || stage1_ends || done_epochs % t->o.checkpoint_every == 0) TRY(save(r));
+    if (last || stage1_ends || chosen || done_epochs % t->o.checkpoint_every == 0) TRY(save(r));
+    /* after the checkpoint: an earlier one would go on with a K that it did not have yet */
+    if (chosen && r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
 done:
     return rc;
 }
@@ -238,6 +241,7 @@ static int log_steps(run *r, const step_values *at) {
     double sum, now;
     TRY(trainer_loss(t, &sum));
     now = clock_now();
+    int64_t steps = r->stepped - r->timed; /* of this call; before a resume there may be more */
     r->stepping += now - r->interval;
     r->timed = r->stepped;
     r->state.loss_sum += sum;
@@ -251,7 +255,7 @@ static int log_steps(run *r, const step_values *at) {
     TRY(log_line(r, json_pack("{sI sf si sf sf sf sf}", "step", (json_int_t)t->step, "epoch",
                               (double)t->step / (double)t->steps, "stage", t->stage2 ? 2 : 1,
                               "loss", r->last_loss, "lr", (double)at->lr[0], "images_per_s",
-                              (double)(r->state.loss_steps * t->n) / (now - r->interval), "seconds",
+                              (double)(steps * t->n) / (now - r->interval), "seconds",
                               r->before + now - r->began)));
     r->state.loss_sum = 0;
     r->state.loss_steps = 0;
@@ -286,6 +290,7 @@ done:
         snprintf(message, sizeof message, "%s", conr_error());
         int saved = trainer_loss(t, &sum);
         r->state.loss_sum += sum;
+        r->state.epoch_sum += sum;
         if (saved == 0) saved = save(r);
         rc = saved < 0 ? saved : fail(CONR_ESTOPPED, "%s", message);
     }
@@ -389,6 +394,9 @@ static int resume(run *r) {
     if (r->state.steps != r->t->steps)
         TRY(fail(CONR_EINVAL, "%s: had %lld steps an epoch, now %lld; give the same --data",
                  r->to->out, (long long)r->state.steps, (long long)r->t->steps));
+    /* K was chosen, but the crash came before options.yaml could say so */
+    if (!r->o.clusters && r->t->clustered >= 0 && r->state.closed >= r->o.stage1_epochs)
+        r->o.clusters = r->t->o.clusters = r->t->K;
 done:
     return rc;
 }

@@ -214,6 +214,14 @@ static void other_ways(void **state) {
     /* stopped within a balanced epoch */
     const char *again = folder("auto-again");
     assert_int_equal(train(s, (conr_train_options){.out = again}, 2, 11, NULL), CONR_ESTOPPED);
+    /* as if the crash had come between the checkpoint and the options that tell K */
+    char options[4200];
+    train_options o = s->o;
+    snprintf(options, sizeof options, "%s/options.yaml", again);
+    assert_ok(settings_read(&o, options));
+    assert_int_equal(o.clusters, r.clusters);
+    o.clusters = 0;
+    assert_ok(settings_write(&o, options));
     assert_ok(train(s, (conr_train_options){.out = again, .resume = 1}, 1, 0, NULL));
     assert_same_run(folder("auto"), again);
     assert_ok(conr_settings_set(s, "clusters", "3"));
