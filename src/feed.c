@@ -53,10 +53,12 @@ int feed_open(device *dev, const store *s, const feed_options *o, feed *out) {
     if (s->n < n)
         return fail(CONR_EINVAL, "batch %d: more than the %lld images; make it smaller", n,
                     (long long)s->n);
-    out->host_ids = memory_new("batch", (size_t)n, sizeof *out->host_ids);
+    out->host_ids = memory_new("batch", 2 * (size_t)n, sizeof *out->host_ids);
     TRY(out->host_ids ? 0 : CONR_ENOMEM);
-    TRY(dev->op.alloc(dev, (size_t)n * sizeof *out->ids, (void **)&out->ids));
+    TRY(dev->op.alloc(dev, 2 * (size_t)n * sizeof *out->ids, (void **)&out->ids));
+    out->plain = own;
     if (can_reside(out)) {
+        out->plain = 2 * own; /* as many as both views: what keeps a GPU busy */
         TRY(upload_all(out));
         goto done;
     }
@@ -151,7 +153,7 @@ static int plain_rows(feed *f, int64_t first, int count) {
 }
 
 int feed_plain_next(feed *f, int64_t first) {
-    int rc = 0, n = f->own;
+    int rc = 0, n = f->plain;
     device *dev = f->dev;
     first += (int64_t)f->o.load.rank * n;
     if (f->resident) {
@@ -167,7 +169,7 @@ done:
 
 int feed_plain(feed *f, const step_values *at, act *images) {
     device *dev = f->dev;
-    int n = f->own;
+    int n = f->plain;
     return f->resident ? dev->op.views(dev, at, &f->job, f->ids, n, 2, images)
                        : dev->op.act_from(dev, f->staged[0], (size_t)n * f->row, images);
 }

@@ -21,8 +21,9 @@ typedef struct feed {
     feed_options o;
     int64_t steps;           /* an epoch */
     int own;                 /* images of a batch that are this rank's */
+    int plain;               /* of one of images without randomness: own, or twice as many */
     size_t row;              /* numbers of one image of the network's size */
-    int32_t *ids;            /* device [batch]: images of this step, all ranks' */
+    int32_t *ids;            /* device [2 batch]: images of this step, all ranks' */
     int32_t *host_ids;       /* the same on the host */
     float *host;             /* [own] rows: images without randomness */
     float *staged[2];        /* device [own] rows a view; or NULL: */
@@ -46,8 +47,8 @@ int feed_next(feed *f, uint32_t epoch, int64_t step);
  * order, the last two in the other. */
 int feed_views(feed *f, const step_values *at, bool stage2, act *images);
 
-/* This rank's share of the images first, first+1, ... (a batch of them) without randomness, in two
- * halves likewise: images gets [own] rows.  Behind the last image of the store the last is
+/* This rank's share of the images first, first+1, ... (`plain` a rank) without randomness, in two
+ * halves likewise: images gets [plain] rows.  Behind the last image of the store the last is
  * repeated. */
 int feed_plain_next(feed *f, int64_t first);
 int feed_plain(feed *f, const step_values *at, act *images);

@@ -161,6 +161,7 @@ static int evaluate(run *r, int epoch) {
     int rc = 0;
     trainer *t = r->t;
     evaluation *e = &r->last;
+    TRY(trainer_features(t));
     if (!r->leads) return 0;
     char line[256], *warning = NULL;
     TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth,
@@ -184,6 +185,9 @@ static int evaluate(run *r, int epoch) {
         if (isfinite(e->silhouette))
             snprintf(line + used, sizeof line - (size_t)used, " | silhouette %.4f", e->silhouette);
     }
+    json_t *runs = json_array();
+    for (int i = 0; i < t->n_tried; i++) json_array_append_new(runs, json_real(t->tried[i]));
+    json_object_set_new(o, "runs", runs);
     if (isfinite(e->stability)) json_object_set_new(o, "stability", json_real(e->stability));
     TRY(log_line(r, o));
     tell(r, line);
@@ -519,12 +523,12 @@ static int finish(run *r) {
     file_new f = {0};
     if (r->last.done_step != r->t->step) { /* resumed behind the last evaluation */
         trainer *t = r->t;
-        if (t->featured != t->step) TRY(trainer_embed(t));
+        TRY(trainer_features(t));
         if (r->leads)
             TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth,
                                 NULL, (uint64_t)t->o.seed, &r->last));
     }
-    if (r->t->featured != r->t->step) TRY(trainer_embed(r->t)); /* by all ranks */
+    TRY(trainer_features(r->t)); /* by all ranks */
     if (!r->leads) return 0;
     TRY(write_results(r));
     make_report(r);
@@ -615,6 +619,7 @@ static int time_all(run *r, costs *c) {
     TRY(trainer_cluster(t));
     c->cluster = clock_now() - start;
     start = clock_now();
+    TRY(trainer_features(t));
     TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
                         (uint64_t)t->o.seed, &e));
     c->look = clock_now() - start;

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "clusters/kmeans.h"
 #include "neighbors/neighbors.h"
 #include "update/schedule.h"
 
@@ -276,24 +277,39 @@ static int embed_batch(void *arg) {
     TRY(feed_plain(&t->feed, t->at, t->images));
     TRY(pass_forward(t->plain, &at, t->images, PASS_EVAL));
     TRY(pass_output(t->plain, t->net.projector_end, t->flat));
-    TRY(t->dev->op.rows_normalize(t->dev, t->flat, t->own, t->d, t->own_dq, t->norm));
-    TRY(ranks_gather(&t->ranks, t->dev, t->own_dq, (size_t)t->own * t->d * sizeof *t->dq, t->dq));
+    TRY(t->dev->op.rows_normalize(t->dev, t->flat, t->feed.plain, t->d, t->own_dq, t->norm));
+    TRY(ranks_gather(&t->ranks, t->dev, t->own_dq, (size_t)t->feed.plain * t->d * sizeof *t->dq,
+                     t->dq));
 done:
     return rc;
 }
 
-int trainer_embed(trainer *t) {
-    int rc = 0, n = t->n;
+/* All images', into features_on. */
+static int embed(trainer *t) {
+    int rc = 0, n = t->feed.plain * t->ranks.count;
     device *dev = t->dev;
+    if (t->featured == t->step) return 0;
     for (int64_t first = 0; first < t->store->n; first += n) {
         int64_t count = t->store->n - first < n ? t->store->n - first : n;
         TRY(device_report(dev, "embedding", first, t->store->n));
         TRY(feed_plain_next(&t->feed, first));
         TRY(dev->op.repeat(dev, embed_batch, t, &t->embedding));
-        TRY(dev->op.get(dev, t->features + first * t->d, t->dq,
-                        (size_t)count * t->d * sizeof *t->features));
+        TRY(dev->op.copy(dev, t->features_on + first * t->d, t->dq,
+                         (size_t)count * t->d * sizeof *t->features_on));
     }
     t->featured = t->step;
+    t->fetched = -1;
+done:
+    return rc;
+}
+
+int trainer_features(trainer *t) {
+    int rc = 0;
+    TRY(embed(t));
+    if (t->features == t->features_on || t->fetched == t->featured) goto done;
+    TRY(t->dev->op.get(t->dev, t->features, t->features_on,
+                       (size_t)t->store->n * t->d * sizeof *t->features));
+    t->fetched = t->featured;
 done:
     return rc;
 }
@@ -340,6 +356,20 @@ done:
     return rc;
 }
 
+/* Where the runs of k-means ended, to see whether they agree. */
+static int note_runs(trainer *t, const conr_kmeans_history *h) {
+    int n = 0;
+    for (int i = 0; i < h->steps; i++)
+        n += i + 1 == h->steps || h->step[i + 1].run != h->step[i].run;
+    float *tried = realloc(t->tried, (size_t)(n + 1) * sizeof *tried);
+    if (!tried) return fail_memory("k-means", (double)n * sizeof *tried);
+    t->tried = tried, t->n_tried = 0;
+    for (int i = 0; i < h->steps; i++)
+        if (i + 1 == h->steps || h->step[i + 1].run != h->step[i].run)
+            tried[t->n_tried++] = (float)h->step[i].objective;
+    return 0;
+}
+
 /* Rank 0 clusters, so that all have the same bits. */
 int trainer_cluster(trainer *t) {
     int rc = 0;
@@ -349,10 +379,11 @@ int trainer_cluster(trainer *t) {
     float *centroids = NULL;
     int32_t *label = NULL;
     int64_t n = t->store->n;
-    if (t->featured != t->step) TRY(trainer_embed(t));
+    TRY(embed(t));
     o.restarts = t->o.restarts;
     o.iterations = t->o.iterations;
     o.seed = (uint64_t)t->o.seed;
+    if (t->o.clusters == 0) TRY(trainer_features(t));
     if (t->o.clusters == 0 && leads)
         TRY(conr_choose_clusters(t->c, t->features, n, t->d, &o, t->o.clusters_low,
                                  t->o.clusters_high, &t->o.clusters, NULL));
@@ -362,8 +393,9 @@ int trainer_cluster(trainer *t) {
     centroids = memory_new("centroids", (size_t)o.clusters * t->d, sizeof *centroids);
     label = memory_new("labels", (size_t)n, sizeof *label);
     TRY(centroids && label ? 0 : CONR_ENOMEM);
-    if (leads) TRY(conr_kmeans(t->c, t->features, n, t->d, &o, centroids, label, &history));
+    if (leads) TRY(kmeans_on_device(t->c, t->features_on, n, t->d, &o, centroids, label, &history));
     t->objective = history.objective;
+    TRY(note_runs(t, &history));
     TRY(ranks_tell(&t->ranks, &t->objective, sizeof t->objective));
     TRY(ranks_tell(&t->ranks, label, (size_t)n * sizeof *label));
     TRY(ranks_tell(&t->ranks, centroids, (size_t)o.clusters * t->d * sizeof *centroids));
@@ -469,7 +501,7 @@ static int open_passes(trainer *t) {
     o.backward = false;
     o.end = t->net.projector_end;
     if (t->way->target) TRY(make_pass(t, &o, &t->target));
-    o.n = t->own, o.groups = o.passes = 1;
+    o.n = t->feed.plain, o.groups = o.passes = 1;
     TRY(make_pass(t, &o, &t->plain));
 done:
     return rc;
@@ -585,11 +617,22 @@ static int open_feed(trainer *t, const pixels_norm *norm) {
 static int open_host(trainer *t) {
     int64_t n = t->store->n;
     t->label = calloc((size_t)n, sizeof *t->label);
-    t->features = memory_new("features", (size_t)n * t->d, sizeof *t->features);
-    if (!t->label || !t->features) return fail_memory("features", 4.0 * (double)n * t->d);
+    if (!t->label) return fail_memory("labels", 4.0 * (double)n);
     if (strcmp(t->o.balance, "clusters")) return 0;
     t->table = memory_new("balanced order", (size_t)(t->steps * t->n), sizeof *t->table);
     return t->table ? 0 : CONR_ENOMEM;
+}
+
+/* Where the host reaches the device's memory, its features are the device's own. */
+static int open_features(trainer *t) {
+    int rc = 0;
+    size_t count = (size_t)t->store->n * t->d;
+    GRAB(features_on, count);
+    t->features =
+        t->c->host == t->dev ? t->features_on : memory_new("features", count, sizeof *t->features);
+    TRY(t->features ? 0 : CONR_ENOMEM);
+done:
+    return rc;
 }
 
 int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_options *o,
@@ -602,7 +645,7 @@ int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_o
     if (!t) return fail_memory("trainer", sizeof *t);
     t->c = c, t->dev = c->dev, t->o = *o, t->store = s;
     t->way = framework_find(o->framework);
-    t->clustered = t->featured = -1;
+    t->clustered = t->featured = t->fetched = -1;
     t->ranks = t->norm_ranks = c->ranks;
     t->n = o->batch, t->own = t->n / t->ranks.count, t->m = t->own / o->accumulate;
     if (t->m * o->accumulate * t->ranks.count != t->n)
@@ -623,6 +666,7 @@ int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_o
     TRY(open_rows(t));
     if (t->way->queue) TRY(open_queue(t));
     TRY(open_host(t));
+    TRY(open_features(t));
     *out = t;
 done:
     if (rc < 0) trainer_close(t);
@@ -637,10 +681,12 @@ void trainer_close(trainer *t) {
     pass_free(t->online);
     pass_free(t->target);
     pass_free(t->plain);
+    if (t->features != t->features_on) free(t->features);
     for (int i = 0; i < t->n_owned; i++) t->dev->op.free(t->dev, t->owned[i]);
     t->dev->op.free(t->dev, t->centroids_on);
     network_free(&t->net);
     ranks_close(&t->norm_ranks);
-    free(t->label), free(t->centroids), free(t->features), free(t->table), free(t->host_rows);
+    free(t->label), free(t->centroids), free(t->table), free(t->host_rows);
+    free(t->tried);
     free(t);
 }

@@ -86,10 +86,13 @@ struct trainer {
     int32_t *label, *label_on; /* [images] */
     float *centroids;          /* host [K,d], plain means */
     float *centroids_on;       /* [K,d], scaled where normalize_centroids is set */
-    float *features;           /* host [images,d], of the last embedding */
-    int64_t featured;          /* the step at which they were taken; -1: never */
-    double objective;          /* of the last k-means */
-    int32_t *table;            /* host [steps,n]: balanced order of an epoch, or NULL */
+    float *features_on;        /* [images,d], of the last embedding */
+    float *features;           /* host: the same, once trainer_features was called */
+    int64_t featured, fetched; /* the step at which they were taken, and came here; -1: never */
+    double objective;          /* of the last k-means; and */
+    float *tried;              /* host [n_tried]: of each of its runs, where they are known */
+    int n_tried;
+    int32_t *table; /* host [steps,n]: balanced order of an epoch, or NULL */
 
     int64_t step;      /* done so far; the next one's number */
     int64_t clustered; /* the step at which label and centroids were made; -1: never */
@@ -108,8 +111,9 @@ int trainer_seek(trainer *t);
 int trainer_step(trainer *t);
 /* The sum of losses since the last call; waits for the device. */
 int trainer_loss(trainer *t, double *sum);
-/* Features of all images by the network that is clustered: t->features. */
-int trainer_embed(trainer *t);
+/* Features of all images by the network that is clustered, on the host: t->features.  All ranks
+ * call it. */
+int trainer_features(trainer *t);
 /* Embeds and clusters all images: pseudo labels, centroids.  Estimates K where it is not known. */
 int trainer_cluster(trainer *t);
 

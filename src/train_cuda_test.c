@@ -67,7 +67,7 @@ static void losses(const char *device_name, const char *framework, int stage, do
         assert_ok(trainer_step(t));
         assert_ok(trainer_loss(t, &out[i]));
     }
-    assert_ok(trainer_embed(t));
+    assert_ok(trainer_features(t));
     assert_true(isfinite(t->features[0]));
     trainer_close(t);
     conr_settings_free(s);

@@ -221,6 +221,31 @@ done:
     return rc;
 }
 
+int kmeans_on_device(conr *c, const float *features, int64_t n, int d, const conr_kmeans_options *o,
+                     float *centroids, int32_t *labels, conr_kmeans_history *history) {
+    int rc = 0;
+    device *dev = c->dev;
+    size_t size = (size_t)o->clusters * d * sizeof *centroids, list = (size_t)n * sizeof *labels;
+    void *means = NULL, *on = NULL;
+    if (!dev->op.kmeans) { /* then its memory is the host's */
+        TRY(conr_kmeans(c, features, n, d, o, centroids, labels, history));
+    } else {
+        *history = (conr_kmeans_history){0};
+        TRY(check_options(o, n));
+        TRY(dev->op.alloc(dev, size, &means));
+        TRY(dev->op.alloc(dev, list, &on));
+        TRY(dev->op.kmeans(dev, features, (int)n, d, o, means, on, history));
+        TRY(dev->op.get(dev, centroids, means, size));
+        TRY(dev->op.get(dev, labels, on, list));
+    }
+    if (!isfinite(history->objective))
+        TRY(fail(CONR_EINVAL, "features: not all of them are finite numbers; lower the lr"));
+done:
+    dev->op.free(dev, means), dev->op.free(dev, on);
+    if (rc < 0) conr_kmeans_history_free(history);
+    return rc;
+}
+
 int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
                 conr_kmeans_history *history) {

@@ -22,4 +22,9 @@ typedef void lloyd_on_step(const conr_kmeans_step *step, void *user);
 int lloyd_run(device *dev, const points *p, const conr_kmeans_options *o, int run, double *mean,
               double *objective, lloyd_on_step *on_step, void *user);
 
+/* conr_kmeans on features in the device's memory; the rest is the host's.  On a device with its own
+ * k-means labels are that one's: a row between two centroids may go to either. */
+int kmeans_on_device(conr *c, const float *features, int64_t n, int d, const conr_kmeans_options *o,
+                     float *centroids, int32_t *labels, conr_kmeans_history *history);
+
 #endif
