@@ -88,6 +88,7 @@ static int bench_train(conr *c, const arguments *a) {
     if (flag_on(a, "seconds") && (rc = flag_number(a, "seconds", 0, 3600, &o.seconds))) return rc;
     if (conr_bench_train(c, &o, &r) < 0 || conr_bench_peaks(c, &flops, NULL) < 0)
         return library_error();
+    flops *= r.ranks; /* of all of them, as the rate is */
     if (flag_on(a, "json")) {
         json_t *parts = json_object();
         for (int i = 0; i < r.n_parts; i++)
