@@ -122,6 +122,13 @@ static int report(run *r, const step_values *at) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
+/* What a checkpoint says of the run beside the training's own state. */
+static void note_state(run *r) {
+    r->state.steps = r->t->steps;
+    r->state.log_bytes = ftell(r->log);
+    r->state.seconds = r->before + clock_now() - r->began;
+}
+
 /* The new one is whole before the old one moves, and the old one is kept. */
 static int save(run *r) {
     int rc = 0;
@@ -130,9 +137,7 @@ static int save(run *r) {
     snprintf(fresh, sizeof fresh, "%s/checkpoint.new.safetensors", r->to->out);
     snprintf(now, sizeof now, "%s/checkpoint.safetensors", r->to->out);
     snprintf(old, sizeof old, "%s/checkpoint.previous.safetensors", r->to->out);
-    r->state.steps = r->t->steps;
-    r->state.log_bytes = ftell(r->log);
-    r->state.seconds = r->before + clock_now() - r->began;
+    note_state(r);
     TRY(checkpoint_save(r->t, &r->state, fresh));
     rename(now, old); /* there may be none yet */
     if (rename(fresh, now)) TRY(fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno)));
@@ -145,6 +150,7 @@ static int keep(run *r, int epoch) {
     int rc = 0;
     char name[64];
     if (!r->leads) return 0;
+    note_state(r);
     snprintf(name, sizeof name, "checkpoint-%04d.safetensors", epoch);
     TRY(checkpoint_save(r->t, &r->state, in_folder(r, name)));
     if (r->o.compact) {

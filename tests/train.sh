@@ -143,7 +143,18 @@ has '"finished": false'
 # ---- stage 2 from a checkpoint: the same as having gone on
 ok train "${recipe[@]}" --from "$work/whole@3" --stage 2 --out "$work/second"
 same whole second
+# the end of stage 1 is kept whole though no other checkpoint was written before it
+ok train "${recipe[@]}" --set checkpoint_every=100 --out "$work/rare"
+ok train "${recipe[@]}" --from "$work/rare@3" --stage 2 --out "$work/rare2"
+same whole rare2
 refused 1 "@77" train "${recipe[@]}" --from "$work/whole@77" --stage 2 --out "$work/x"
+
+# ---- the paper's table, in small
+if ! CONR="$conr" RECIPE="$work/tiny.yaml" "$(dirname "$0")/../scripts/paper.sh" "$data" "$work/paper" >"$work/out" 2>&1; then
+    complain "scripts/paper.sh: $(tail -n 3 "$work/out")"
+fi
+for row in '| local ' '| conaff '; do has "$row"; done
+[ "$(ls -d "$work"/paper/*/*/DONE | wc -l)" = 6 ] || complain "scripts/paper.sh: not six rows"
 
 # ---- a trained model
 ok embed "$work/whole" "$data" --out "$work/f.npy"

@@ -1,0 +1,31 @@
+#!/bin/sh
+# The paper's CIFAR-10 numbers: stage 1 once, CoNR, and every row of the ablation from the same
+# stage-1 checkpoint.  About 27 minutes on one H200 for the first run, 6 for each row more; whatever
+# is finished is not repeated when the script is called again.
+#
+#   scripts/paper.sh cifar-10-batches-bin runs/paper
+#
+# CONR: the program (build-cuda/conr); RECIPE: recipes/cifar10.yaml, or another with both stages.
+set -eu
+data=$1 out=$2
+conr=${CONR:-build-cuda/conr}
+recipe=${RECIPE:-recipes/cifar10.yaml}
+epoch=$("$conr" train --recipe "$recipe" --check | sed -n 's/^stage1_epochs: *//p')
+
+all=$out/all
+if [ ! -e "$all/DONE" ]; then
+    if [ -e "$all/checkpoint.safetensors" ]; then
+        "$conr" train --resume --data "$data" --out "$all"
+    else
+        "$conr" train --recipe "$recipe" --data "$data" --out "$all" --set compact=true
+    fi
+fi
+rows() { # FOLDER, then what varies
+    folder=$1
+    shift
+    "$conr" sweep --recipe "$recipe" --data "$data" --from "$all@$epoch" --stage 2 --out "$out/$folder" "$@"
+}
+rows unfiltered --set boundary=false --grid neighborhood=local,conaff
+rows filtered --grid neighborhood=local,conaff --grid relaxation=false,true
+"$conr" report "$out/unfiltered" "$out/filtered" --out "$out/ablation.html"
+cat "$out/unfiltered/table.md" "$out/filtered/table.md"
