@@ -6,6 +6,7 @@
 #include "base/tensors.h"
 #include "conr_context.h"
 #include "neighbors/neighbors.h"
+#include "neighbors/search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -121,6 +122,31 @@ static void dense_equals_sparse(void **state) {
     check_routes(301, 5, &o);
 }
 
+/* S kept whole and in rounds; rows that are zero or the same, lists as long as they can be. */
+static void check_searches(int n, int d, int k) {
+    float *x = clusters(n, d, 7, 1.0, (uint32_t)(n + k));
+    if (n > 3) memset(x + (size_t)(n / 3) * d, 0, (size_t)(n / 3) * d * sizeof *x);
+    size_t count = (size_t)n * k;
+    int32_t *whole = malloc(count * sizeof *whole), *rounds = malloc(count * sizeof *rounds);
+    float *values = malloc(count * sizeof *values), *others = malloc(count * sizeof *others);
+    assert_ok(search_rounds(three->dev, x, n, d, k, rounds, others));
+    for (int threads = 1; threads <= 3; threads += 2) {
+        assert_ok(search_whole((threads == 1 ? one : three)->dev, x, n, d, k, whole, values));
+        assert_memory_equal(whole, rounds, count * sizeof *whole);
+        assert_memory_equal(values, others, count * sizeof *values);
+    }
+    free(x), free(whole), free(rounds), free(values), free(others);
+}
+
+static void searches_agree(void **state) {
+    (void)state;
+    static const int cases[][3] = {{1, 3, 1},      {2, 1, 2},      {15, 8, 15}, {16, 8, 10},
+                                   {17, 300, 17},  {97, 40, 1},    {97, 40, 2}, {191, 16, 191},
+                                   {300, 300, 18}, {513, 600, 10}, {777, 2, 17}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_searches(cases[i][0], cases[i][1], cases[i][2]);
+}
+
 /* Local lists against the plain definition. */
 static void local_is_exact(void **state) {
     (void)state;
@@ -233,13 +259,10 @@ static void fraction_grows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_numpy),
-        cmocka_unit_test(dense_equals_sparse),
-        cmocka_unit_test(local_is_exact),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(purity_by_hand),
-        cmocka_unit_test(boundary_by_hand),
-        cmocka_unit_test(boundary_normalizes_when_asked),
+        cmocka_unit_test(as_numpy),         cmocka_unit_test(dense_equals_sparse),
+        cmocka_unit_test(searches_agree),   cmocka_unit_test(local_is_exact),
+        cmocka_unit_test(refuses),          cmocka_unit_test(purity_by_hand),
+        cmocka_unit_test(boundary_by_hand), cmocka_unit_test(boundary_normalizes_when_asked),
         cmocka_unit_test(fraction_grows),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -1,4 +1,4 @@
-/* search.c: exact nearest neighbors by blocks of S = F F^T.
+/* search.c: exact nearest neighbors by blocks of S = F F^T, which is not kept: for any n.
  *
  * S is symmetric, so only the blocks on and above its diagonal are computed, and each number is
  * offered to the lists of both its rows.  Two pairs of blocks at work at the same time must not
@@ -114,10 +114,9 @@ static void tournament(const search *s, int blocks, int first, int last, int thr
         }
 }
 
-int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
+int search_rounds(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
     const gemm_kernel *g = gemm_kernel_best();
     search s = {.kernel = g, .n = n, .d = d, .k = k, .ids = ids, .values = values};
-    ASSERT(k >= 1 && k <= n);
     s.block = block_rows(g, n, d, dev->threads);
     size_t padded = (size_t)((n + s.block - 1) / s.block) * s.block;
     size_t tall = gemm_panels_size(n, d, g->mr), wide = gemm_panels_size(n, d, g->nr);
@@ -145,4 +144,10 @@ int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *id
     }
     free(memory);
     return rc;
+}
+
+int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
+    ASSERT(k >= 1 && k <= n);
+    return n <= SEARCH_WHOLE ? search_whole(dev, f, n, d, k, ids, values)
+                             : search_rounds(dev, f, n, d, k, ids, values);
 }
