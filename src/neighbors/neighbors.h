@@ -20,7 +20,8 @@
 /* Plain matrices [n,n], by the device's table.  The definition; for a batch. */
 int neighbors_dense(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                     int32_t *ids);
-/* Rows of a few dozen entries; memory grows with n, not with n^2.  For any n. */
+/* Rows of a few dozen entries; beyond WHOLE_ROWS (whole.h) memory grows with n, not with n^2.  For
+ * any n. */
 int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                      int32_t *ids);
 /* What follows the search: by_s, values: [n,width], the best of S as search_nearest gives them,

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "device/cpu_gemm.h"
+#include "neighbors/whole.h"
 
 #include <limits.h>
 #include <math.h>
@@ -148,6 +149,6 @@ int search_rounds(device *dev, const float *f, int n, int d, int k, int32_t *ids
 
 int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
     ASSERT(k >= 1 && k <= n);
-    return n <= SEARCH_WHOLE ? search_whole(dev, f, n, d, k, ids, values)
-                             : search_rounds(dev, f, n, d, k, ids, values);
+    return n <= WHOLE_ROWS ? search_whole(dev, f, n, d, k, ids, values)
+                           : search_rounds(dev, f, n, d, k, ids, values);
 }

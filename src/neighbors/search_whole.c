@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "device/cpu_gemm.h"
 #include "device/cpu_quad.h"
+#include "neighbors/whole.h"
 
 #include <float.h>
 #include <math.h>
@@ -16,12 +17,12 @@
 
 enum { PANELS = 4 }; /* of rows, and of columns, that a thread takes at a time */
 
-typedef struct whole {
+typedef struct square {
     const gemm_kernel *kernel;
     int n, d, pitch;
     float *tall, *wide; /* F in panels of mr and of nr rows */
     float *s;           /* [n,pitch] */
-} whole;
+} square;
 
 /* ---- S --------------------------------------------------------------------------------------- */
 
@@ -31,7 +32,7 @@ static void put_rows(const quad q[4], float *to, int pitch) {
 }
 
 /* One tile, rows i.. and columns j.., all of it above the diagonal. */
-static void store_tile(const whole *w, const float *tile, int i, int j) {
+static void store_tile(const square *w, const float *tile, int i, int j) {
     int mr = w->kernel->mr, nr = w->kernel->nr, pitch = w->pitch, r = 0;
     float *s = w->s + (size_t)i * pitch + j, *turned = w->s + (size_t)j * pitch + i;
     for (; r + 4 <= mr; r += 4)
@@ -51,7 +52,7 @@ static void store_tile(const whole *w, const float *tile, int i, int j) {
 
 /* One that meets the diagonal or the end: only pairs of a row and a later one, so that no number is
  * stored by two threads. */
-static void store_pairs(const whole *w, const float *tile, int i, int j) {
+static void store_pairs(const square *w, const float *tile, int i, int j) {
     int nr = w->kernel->nr, rows = least(w->kernel->mr, w->n - i), columns = least(nr, w->n - j);
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++)
@@ -62,7 +63,7 @@ static void store_pairs(const whole *w, const float *tile, int i, int j) {
 
 /* The tiles from (i,j) on that reach above the diagonal: a few panels of rows and of columns, so
  * that a line of S is mostly filled by one thread. */
-static void compute_tiles(const whole *w, int i0, int j0) {
+static void compute_tiles(const square *w, int i0, int j0) {
     const gemm_kernel *g = w->kernel;
     float tile[GEMM_TILE];
     int i1 = least(i0 + PANELS * g->mr, w->n), j1 = least(j0 + PANELS * g->nr, w->n);
@@ -76,87 +77,23 @@ static void compute_tiles(const whole *w, int i0, int j0) {
         }
 }
 
-static void pack(const whole *w, const float *f, int i, int width, float *panels) {
+static void pack(const square *w, const float *f, int i, int width, float *panels) {
     gemm_pack(true, f + (size_t)i * w->d, w->d, least(width, w->n - i), w->d, width,
               panels + (size_t)i * w->d);
 }
 
-/* ---- the best of a row ----------------------------------------------------------------------- */
-
-static quad larger(quad a, quad b) {
-    quad_mask first = a > b;
-    return (quad)((first & (quad_mask)a) | (~first & (quad_mask)b));
-}
-
-/* How many of a, b, c and d reach the value. */
-static int count_reaching(quad a, quad b, quad c, quad d, float value) {
-    quad v = quad_of(value);
-    quad_mask m = ((a >= v) + (b >= v)) + ((c >= v) + (d >= v));
-    return -(m[0] + m[1] + m[2] + m[3]);
-}
-
-/* A value that at least k numbers of the row reach, and not many more: the k-th largest of the
- * maxima of 16 parts of the row.  n is a multiple of 16; k <= 16. */
-static float to_reach(const float *row, int n, int k) {
-    float most[SEARCH_STEP], bound = -INFINITY;
-    quad a = quad_at(row), b = quad_at(row + 4), c = quad_at(row + 8), d = quad_at(row + 12);
-    for (int j = SEARCH_STEP; j < n; j += SEARCH_STEP) {
-        a = larger(a, quad_at(row + j)), b = larger(b, quad_at(row + j + 4));
-        c = larger(c, quad_at(row + j + 8)), d = larger(d, quad_at(row + j + 12));
-    }
-    quad_put(most, a), quad_put(most + 4, b), quad_put(most + 8, c), quad_put(most + 12, d);
-    for (int part = 0; part < SEARCH_STEP; part++) {
-        float value = count_reaching(a, b, c, d, most[part]) >= k ? most[part] : -INFINITY;
-        bound = value > bound ? value : bound;
-    }
-    return bound;
-}
-
-/* Where 16 numbers reach b, as bits. */
-static unsigned bits_reaching(const float *x, quad b) {
-    const quad_mask bit = {1, 2, 4, 8};
-    union {
-        quad_mask bits;
-        uint64_t half[2];
-    } u = {(((quad_at(x) >= b) & bit) | ((quad_at(x + 4) >= b) & (bit << 4))) |
-           (((quad_at(x + 8) >= b) & (bit << 8)) | ((quad_at(x + 12) >= b) & (bit << 12)))};
-    uint64_t both = u.half[0] | u.half[1];
-    return (unsigned)(both | both >> 32);
-}
-
-/* The columns where a row reaches the bound, into `to`; returns how many.  n is a multiple of 16.
- */
-static int collect(const float *row, int n, float bound, int32_t *to) {
-    int count = 0;
-    for (int j = 0; j < n; j += SEARCH_STEP)
-        for (unsigned left = bits_reaching(row + j, quad_of(bound)); left; left &= left - 1)
-            to[count++] = j + __builtin_ctz(left);
-    return count;
-}
-
-int search_best(float *row, int n, float lowest, int k, int32_t *scratch, int32_t *ids,
-                float *values) {
-    int end = round_up(n, SEARCH_STEP);
-    for (int j = n; j < end; j++) row[j] = -INFINITY;
-    float bound = k <= SEARCH_STEP ? to_reach(row, end, k) : lowest;
-    int count = collect(row, end, bound > lowest ? bound : lowest, scratch);
-    for (int at = 0; at < k; at++) ids[at] = INT32_MAX, values[at] = -INFINITY;
-    for (int c = 0; c < count; c++) search_offer(k, ids, values, scratch[c], row[scratch[c]]);
-    return least(count, k);
-}
-
 /* Row i's list: itself, then its best. */
-static void list_row(const whole *w, int i, int k, int32_t *scratch, int32_t *ids, float *values) {
+static void list_row(const square *w, int i, int k, int32_t *scratch, int32_t *ids, float *values) {
     float *row = w->s + (size_t)i * w->pitch;
     ids[0] = i;
     values[0] = 1;
     row[i] = -INFINITY;
-    if (k > 1) search_best(row, w->n, -FLT_MAX, k - 1, scratch, ids + 1, values + 1);
+    if (k > 1) whole_best(row, NULL, w->n, -FLT_MAX, k - 1, scratch, ids + 1, values + 1);
 }
 
 int search_whole(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
     const gemm_kernel *g = gemm_kernel_best();
-    whole w = {.kernel = g, .n = n, .d = d, .pitch = search_pitch(n)};
+    square w = {.kernel = g, .n = n, .d = d, .pitch = whole_pitch(n)};
     size_t tall = gemm_panels_size(n, d, g->mr), wide = gemm_panels_size(n, d, g->nr);
     size_t s = (size_t)n * w.pitch, scratch = (size_t)w.pitch * dev->threads;
     float *memory = memory_new("nearest neighbors", tall + wide + s + scratch, sizeof *memory);

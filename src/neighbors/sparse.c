@@ -1,4 +1,4 @@
-/* sparse.c: contextually affinitive neighbors row by row, for whole data sets.
+/* sparse.c: contextually affinitive neighbors row by row, for batches and whole data sets.
  *
  * The matrices of neighbors.h have a few dozen entries a row.  They are kept as rows of (column,
  * value) in ascending order of the column; sums of rows are merges, and H H^T is taken through the
@@ -9,7 +9,9 @@
 #include "base/status.h"
 #include "neighbors/affinity.h"
 #include "neighbors/search.h"
+#include "neighbors/whole.h"
 
+#include <float.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +262,20 @@ typedef struct ranker {
     float *values;    /* [k] */
 } ranker;
 
+static size_t ranker_bytes(int n, int k) {
+    size_t bytes = (size_t)(n + 1) * (sizeof(double) + sizeof(int32_t)) + (size_t)k * sizeof(float);
+    return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+}
+
+/* A thread's own, in so many bytes. */
+static ranker ranker_at(void *memory, int n) {
+    ranker r = {.sum = memory};
+    r.touched = (int32_t *)(r.sum + n);
+    r.values = (float *)(r.touched + n + 1);
+    memset(r.sum, 0, (size_t)n * sizeof *r.sum);
+    return r;
+}
+
 /* sum += value * column, noting which sums are new; returns how many are in all.  Without a branch,
  * which could not be foreseen: this is where the time goes. */
 static inline int accumulate(double value, const entry *at, const entry *end, ranker *r,
@@ -278,6 +294,15 @@ static inline void take(ranker *r, int32_t j, int k, int32_t *out) {
     float value = (float)r->sum[j];
     r->sum[j] = 0;
     if (value > 0 && value >= r->values[k - 2]) search_offer(k - 1, out + 1, r->values, j, value);
+}
+
+/* Behind the row itself and the `listed` best of H H^T: the best of S that are not among them. */
+static void fill_up(int listed, const int32_t *by_s, int k, int32_t *out) {
+    for (int at = 1, found = listed; found < k - 1; at++) {
+        bool there = false;
+        for (int l = 1; l <= listed; l++) there |= out[l] == by_s[at];
+        if (!there) out[1 + found++] = by_s[at];
+    }
 }
 
 /* The k best of row i of H H^T, filled up from S.  by_s: the row's list of S; out: [k] */
@@ -300,19 +325,14 @@ static void rank_row(const matrix *h, const matrix *columns, int i, const int32_
     for (int at = 1; at < k; at++) take(r, by_s[at], k, out);
     for (int t = 0; t < touched; t++) take(r, r->touched[t], k, out);
     while (listed > 0 && r->values[listed - 1] == 0) listed--;
-    for (int at = 1, found = listed; found < k - 1; at++) {
-        bool there = false;
-        for (int l = 1; l <= listed; l++) there |= out[l] == by_s[at];
-        if (!there) out[1 + found++] = by_s[at];
-    }
+    fill_up(listed, by_s, k, out);
 }
 
 /* ids: [n,k]; by_s: [n,width] */
 static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, int k, int32_t *ids) {
     int rc = 0, n = h->n;
     matrix columns = {0};
-    size_t one = (size_t)(n + 1) * (sizeof(double) + sizeof(int32_t)) + (size_t)k * sizeof(float);
-    one = (one + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    size_t one = ranker_bytes(n, k);
     char *memory = memory_new("neighbors", one, (size_t)dev->threads);
     TRY(memory ? 0 : CONR_ENOMEM);
     TRY(transpose(h, dev->threads, &columns));
@@ -320,11 +340,7 @@ static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, in
         int last = first + PART < n ? first + PART : n;
 #pragma omp parallel num_threads(dev->threads)
         {
-            char *own = memory + one * omp_get_thread_num();
-            ranker r = {.sum = (double *)own};
-            r.touched = (int32_t *)(r.sum + n);
-            r.values = (float *)(r.touched + n + 1);
-            memset(r.sum, 0, (size_t)n * sizeof *r.sum);
+            ranker r = ranker_at(memory + one * omp_get_thread_num(), n);
 #pragma omp for schedule(dynamic, 32)
             for (int i = first; i < last; i++)
                 rank_row(h, &columns, i, by_s + (size_t)i * width, k, &r, ids + (size_t)i * k);
@@ -334,6 +350,103 @@ static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, in
 done:
     matrix_free(&columns);
     free(memory);
+    return rc;
+}
+
+/* ---- ranking of a batch ---------------------------------------------------------------------- */
+
+/* H H^T is symmetric.  Where it has room, each number above zero is computed once, for the lower of
+ * its two rows, and given to the other row afterwards by the thread that will rank that row. */
+typedef struct pairs {
+    int pitch;
+    int32_t *ids;  /* [n,pitch]: row i's partners, those after i first */
+    float *values; /* [n,pitch]: of H H^T */
+    int *after;    /* [n]: how many come after i, */
+    int *count;    /* [n]: and how many there are */
+} pairs;
+
+/* As accumulate, of what comes after row i in a column that has row i; end: the column's. */
+static inline int accumulate_after(double value, const entry *end, int i, ranker *r, int touched) {
+    for (const entry *at = end - 1; at->col > i; at--) {
+        double old = r->sum[at->col];
+        r->sum[at->col] = old + value * at->value;
+        r->touched[touched] = at->col;
+        touched += old == 0;
+    }
+    return touched;
+}
+
+/* Row i with the rows after it. */
+static void pair_row(const matrix *h, const matrix *columns, int i, ranker *r, const pairs *p) {
+    int32_t *ids = p->ids + (size_t)i * p->pitch;
+    float *values = p->values + (size_t)i * p->pitch;
+    int touched = 0;
+    for (size_t e = h->start[i]; e < h->start[i + 1]; e++) {
+        size_t end = columns->start[h->entry[e].col + 1];
+        touched = accumulate_after(h->entry[e].value, columns->entry + end, i, r, touched);
+    }
+    for (int t = 0; t < touched; t++) {
+        int32_t j = ids[t] = r->touched[t];
+        values[t] = (float)r->sum[j];
+        r->sum[j] = 0;
+    }
+    p->after[i] = p->count[i] = touched;
+}
+
+/* Rows low .. high-1 with the rows before them. */
+static void pair_back(const pairs *p, int low, int high) {
+    for (int i = 0; i < high; i++) {
+        const int32_t *ids = p->ids + (size_t)i * p->pitch;
+        const float *values = p->values + (size_t)i * p->pitch;
+        for (int t = 0; t < p->after[i]; t++) {
+            int32_t j = ids[t];
+            if (j < low || j >= high) continue;
+            size_t at = (size_t)j * p->pitch + p->count[j]++;
+            p->ids[at] = i;
+            p->values[at] = values[t];
+        }
+    }
+}
+
+/* As rank_row, of row i's pairs. */
+static void rank_pairs(const pairs *p, int i, const int32_t *by_s, int k, ranker *r, int32_t *out) {
+    size_t row = (size_t)i * p->pitch;
+    out[0] = i;
+    if (k == 1) return;
+    int listed = whole_best(p->values + row, p->ids + row, p->count[i], FLT_TRUE_MIN, k - 1,
+                            r->touched, out + 1, r->values);
+    fill_up(listed, by_s, k, out);
+}
+
+/* As rank, by pairs. */
+static int rank_batch(device *dev, const matrix *h, const int32_t *by_s, int width, int k,
+                      int32_t *ids) {
+    int rc = 0, n = h->n;
+    matrix columns = {0};
+    size_t one = ranker_bytes(n, k), square = (size_t)n * whole_pitch(n);
+    pairs p = {.pitch = whole_pitch(n)};
+    char *memory = memory_new("neighbors", one, (size_t)dev->threads);
+    p.ids = memory_new("neighbors", square, sizeof *p.ids);
+    p.values = memory_new("neighbors", square, sizeof *p.values);
+    p.after = memory_new("neighbors", 2 * (size_t)n, sizeof *p.after);
+    TRY(memory && p.ids && p.values && p.after ? 0 : CONR_ENOMEM);
+    p.count = p.after + n;
+    TRY(transpose(h, dev->threads, &columns));
+#pragma omp parallel num_threads(dev->threads)
+    {
+        int id = omp_get_thread_num(), count = omp_get_num_threads();
+        int low = (int)((long)n * id / count), high = (int)((long)n * (id + 1) / count);
+        ranker r = ranker_at(memory + one * id, n);
+#pragma omp for schedule(dynamic, 16)
+        for (int i = 0; i < n; i++) pair_row(h, &columns, i, &r, &p);
+        pair_back(&p, low, high);
+        for (int i = low; i < high; i++)
+            rank_pairs(&p, i, by_s + (size_t)i * width, k, &r, ids + (size_t)i * k);
+    }
+    TRY(device_report(dev, "ranking", n, n));
+done:
+    matrix_free(&columns);
+    free(p.ids), free(p.values), free(p.after), free(memory);
     return rc;
 }
 
@@ -355,7 +468,7 @@ int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, 
         a = h;
         h = (matrix){0};
     }
-    TRY(rank(dev, &a, by_s, width, o->k, ids));
+    TRY((n <= WHOLE_ROWS ? rank_batch : rank)(dev, &a, by_s, width, o->k, ids));
 done:
     matrix_free(&a);
     matrix_free(&h);
