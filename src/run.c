@@ -212,17 +212,15 @@ static int close_epoch(run *r, int done_epochs) {
     int rc = 0;
     trainer *t = r->t;
     bool last = done_epochs == t->o.epochs, stage2_next = done_epochs >= t->o.stage1_epochs;
-    bool chosen = false; /* K, just now */
+    bool chosen = false;            /* K, just now */
+    bool known = r->o.clusters > 0; /* K; estimated once, when stage 1 is over */
     bool look = last || done_epochs == t->o.stage1_epochs ||
-                (t->o.eval_every && done_epochs % t->o.eval_every == 0);
+                (known && t->o.eval_every && done_epochs % t->o.eval_every == 0);
     if (look || stage2_next) {
-        bool known = r->o.clusters > 0;
         r->compared = t->K > 0;
         memcpy(r->previous, t->label, (size_t)t->store->n * sizeof *t->label);
         if (t->clustered != t->step) TRY(trainer_cluster(t));
-        if (!known && !stage2_next) {
-            t->o.clusters = 0; /* a guess for this look alone: features will be better */
-        } else if (!known) {   /* it holds from here on, after a resume too */
+        if (!known) { /* it holds from here on, after a resume too */
             char line[128];
             chosen = true;
             r->o.clusters = t->o.clusters = t->K;
@@ -571,14 +569,16 @@ static train_options lasting(const train_options *o, int epochs) {
 typedef struct costs {
     double epoch[2];                     /* the steps of an epoch of either stage */
     double cluster, look, save, results; /* embedding included; at the end of an epoch; at last */
+    double choice;                       /* of K, once */
 } costs;
 
 /* Of a whole training: what close_epoch will do, added up. */
 static double duration(const costs *c, const train_options *o) {
-    double sum = c->results;
+    double sum = c->results + c->choice;
     for (int done = 1; done <= o->epochs; done++) {
         bool last = done == o->epochs, turn = done == o->stage1_epochs;
-        bool look = last || turn || (o->eval_every && done % o->eval_every == 0);
+        bool known = o->clusters > 0 || done > o->stage1_epochs;
+        bool look = last || turn || (known && o->eval_every && done % o->eval_every == 0);
         sum += c->epoch[done > o->stage1_epochs];
         if (look || done >= o->stage1_epochs) sum += c->cluster;
         if (look) sum += c->look;
@@ -609,6 +609,20 @@ done:
     return rc;
 }
 
+/* What choosing K will take, by two values of it: some thirty are looked at as a rule, half as
+ * large again. */
+static int time_choice(trainer *t, double *seconds) {
+    int rc = 0, K, low = 10 < t->store->n / 4 ? 10 : 1;
+    conr_kmeans_options o = conr_kmeans_defaults();
+    double start = clock_now();
+    TRY(trainer_features(t));
+    if (t->ranks.rank == 0)
+        TRY(conr_choose_clusters(t->c, t->features, t->store->n, t->d, &o, low, low + 1, &K, NULL));
+    *seconds = 25 * (clock_now() - start);
+done:
+    return rc;
+}
+
 /* Times everything once with a throw-away trainer: steps of both stages, a clustering, a look, a
  * checkpoint. */
 static int time_all(run *r, costs *c) {
@@ -621,6 +635,11 @@ static int time_all(run *r, costs *c) {
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &t));
     TRY(time_steps(t, share, &each));
     c->epoch[0] = c->epoch[1] = each * (double)t->steps;
+    if (!t->o.clusters) {
+        TRY(time_choice(t, &c->choice));
+        t->o.clusters = 10 < t->store->n ? 10 : 1;
+        t->featured = -1; /* as it will be */
+    }
     start = clock_now();
     TRY(trainer_cluster(t));
     c->cluster = clock_now() - start;

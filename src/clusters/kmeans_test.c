@@ -259,8 +259,12 @@ static void estimates_the_number(void **state) {
         assert_int_equal(chosen, K);
         free(x);
     }
-    float two[] = {0, 1, 1, 0};
     int chosen;
+    float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: nothing finer comes out again */
+    assert_ok(conr_choose_clusters(three, noise, 1500, 24, &o, 1, 20, &chosen, NULL));
+    assert_int_equal(chosen, 1);
+    free(noise);
+    float two[] = {0, 1, 1, 0};
     assert_ok(conr_choose_clusters(one, two, 2, 2, &o, 1, 50, &chosen, NULL));
     assert_in_range(chosen, 1, 2);
     assert_fails(CONR_EINVAL, "range",
