@@ -464,7 +464,7 @@ static int init_from(run *r) {
     TRY(w && running ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, w, t->w, n * sizeof *w));
     TRY(dev->op.get(dev, running, t->running, m * sizeof *running));
-    TRY(network_load(&t->net, r->to->init, w, running, NULL));
+    TRY(network_start(&t->net, r->to->init, w, running, NULL));
     TRY(dev->op.put(dev, t->w, w, n * sizeof *w));
     TRY(dev->op.put(dev, t->running, running, m * sizeof *running));
     if (t->way->target) {

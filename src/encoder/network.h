@@ -105,6 +105,8 @@ enum { PART_ENCODER = 1, PART_PROJECTOR = 2, PART_PREDICTOR = 4 };
  * *parts, if not NULL, says what was found.  A missing tensor or another shape is an error, and
  * then the blocks are as before. */
 int network_load(const network *net, const char *path, float *w, float *running, int *parts);
+/* The same for a training of its own: heads of another shape are left out. */
+int network_start(const network *net, const char *path, float *w, float *running, int *parts);
 
 /* The named parts as tensors, torch's names and order, from host blocks that must outlive them;
  * what had to be turned lives in memory.  With BN's num_batches_tracked, which torch's loader

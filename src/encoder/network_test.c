@@ -305,6 +305,20 @@ static void save_and_load(void **state) {
     assert_non_null(tensors_find(&t, "predictor.3.bias"));
     tensors_close(&t);
 
+    /* a start for a network with another projector: the rest of the file */
+    s.projector = mlp_byol_projector(14, 6);
+    assert_ok(network_new(&s, &other));
+    float *w4 = numbers(other.n_weights), *running4 = numbers(other.n_running);
+    assert_fails(CONR_EFORMAT, "expected [14,", network_load(&other, path, w4, running4, NULL));
+    assert_ok(network_start(&other, path, w4, running4, &parts));
+    assert_int_equal(parts, PART_ENCODER | PART_PREDICTOR);
+    assert_memory_equal(w4 + other.layer[0].w_at, w + net.layer[0].w_at,
+                        (size_t)net.layer[0].co * 27 * sizeof *w);
+    assert_true(w4[other.layer[other.encoder_end].w_at] == 0); /* the projector's */
+    network_free(&other);
+    free(w4), free(running4);
+    s.projector = mlp_byol_projector(12, 6);
+
     /* only some parts; another architecture; a name that is missing; a file that is cut */
     assert_ok(network_save(&net, path, PART_ENCODER | PART_PROJECTOR, w, running, NULL, 0));
     assert_ok(network_load(&net, path, w2, running2, &parts));

@@ -96,7 +96,22 @@ static int take(const tensors *file, const place *p, float *torch) {
     return tensors_take(file, name ? name : p->name, p->n_dims, p->dim, torch);
 }
 
-int network_load(const network *net, const char *path, float *w, float *running, int *parts) {
+/* Those of the heads whose every tensor the file has in this network's shape. */
+static int heads_fitting(const network *net, const tensors *file) {
+    int fitting = PART_PROJECTOR | PART_PREDICTOR;
+    place at[PLACES];
+    for (int l = 0; l < net->n_layers; l++)
+        for (int i = places_of(net, l, at) - 1; i >= 0; i--) {
+            const tensor *t = tensors_find(file, at[i].name);
+            bool fits = t && t->n_dims == at[i].n_dims;
+            for (int d = 0; fits && d < t->n_dims; d++) fits = t->dim[d] == at[i].dim[d];
+            if (!fits) fitting &= ~part_of(net, l);
+        }
+    return fitting;
+}
+
+static int load(const network *net, const char *path, bool other_heads, float *w, float *running,
+                int *parts) {
     int rc = 0;
     tensors file = {0};
     float *torch = NULL;
@@ -116,6 +131,7 @@ int network_load(const network *net, const char *path, float *w, float *running,
         goto done;
     }
     int found = parts_in(net, &file) | (net->encoder_end ? PART_ENCODER : 0);
+    if (other_heads) found &= PART_ENCODER | heads_fitting(net, &file);
     for (int l = 0; l < net->n_layers; l++) {
         place at[PLACES];
         int n = found & part_of(net, l) ? places_of(net, l, at) : 0;
@@ -138,6 +154,14 @@ done:
     free(new_running);
     tensors_close(&file);
     return rc;
+}
+
+int network_load(const network *net, const char *path, float *w, float *running, int *parts) {
+    return load(net, path, false, w, running, parts);
+}
+
+int network_start(const network *net, const char *path, float *w, float *running, int *parts) {
+    return load(net, path, true, w, running, parts);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
