@@ -230,6 +230,13 @@ static int fail_split(const source *s, const char *split) {
                 split);
 }
 
+/* One folder, perhaps with images beside it, tells nothing apart: no labels. */
+static void forget_lone_class(source *s) {
+    if (s->n_classes != 1) return;
+    for (int64_t i = 0; i < s->n; i++) s->item[i].label = -1;
+    s->n_classes = 0;
+}
+
 int folder_add(source *s, const source_options *o, const folder *root, bool *found) {
     int rc = 0;
     visited v = {0};
@@ -244,6 +251,7 @@ int folder_add(source *s, const source_options *o, const folder *root, bool *fou
         TRY(add_classes(s, o, &v, root));
     }
     *found = s->n + s->skipped > 0;
+    if (!o->classes) forget_lone_class(s);
     TRY(source_sort_classes(s));
     rc = 0;
 done:

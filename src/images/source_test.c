@@ -127,6 +127,14 @@ static void classes_and_splits(void **state) {
     open_ok("vehicles", &plain, &s);
     assert_int_equal(s.n_classes, 2);
     source_close(&s);
+    /* one folder beside images is no class */
+    put_golden("loose/1.png", "rgb.png");
+    put_golden("loose/more/2.png", "rgb.png");
+    open_ok("loose", &plain, &s);
+    assert_int_equal(s.n, 2);
+    assert_int_equal(s.n_classes, 0);
+    check_item(&s, 1, "more/2.png", NULL);
+    source_close(&s);
     /* the one folder within an unpacked archive */
     put_golden("archive/inner/a/1.png", "rgb.png");
     put_golden("archive/inner/b/1.png", "rgb.png");
