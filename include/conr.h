@@ -242,7 +242,8 @@ CONR_API int conr_assign(conr *c, const float *features, int64_t n, int64_t d, c
                          const float *centroids, int K, int32_t *labels, float *distances);
 
 /* Estimates the number of clusters, low <= K <= high (docs/choosing-k.md).  o->clusters is not
- * read. score: [high-low+1] or NULL: the criterion of each K, larger is better. */
+ * read. score: [high-low+1] or NULL: the criterion of each K, larger is better, -INFINITY where
+ * it was not looked at. */
 CONR_API int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
                                   const conr_kmeans_options *o, int low, int high, int *chosen,
                                   double *score);

@@ -32,7 +32,7 @@ typedef struct chooser {
     const conr_kmeans_options *o;
     int n, d;
     float *rows;      /* [n,d]: the sample */
-    float *half;      /* [n,d]: the rows of a half */
+    float *half;      /* [n/2,d]: the rows of a half */
     float *centroids; /* [n/2,d] at most */
     int32_t *label;   /* [HALVES][n] */
 } chooser;
@@ -41,8 +41,8 @@ static int take_sample(chooser *s, const float *features, int64_t all) {
     rng_order order = rng_order_make(s->o->seed, 0, (uint32_t)all);
     size_t n = (size_t)s->n, d = (size_t)s->d;
     s->rows = memory_new("clusters", n * d, sizeof *s->rows);
-    s->half = memory_new("clusters", n * d, sizeof *s->half);
-    s->centroids = memory_new("clusters", n * d, sizeof *s->centroids);
+    s->half = memory_new("clusters", n / 2 * d, sizeof *s->half);
+    s->centroids = memory_new("clusters", n / 2 * d, sizeof *s->centroids);
     s->label = memory_new("clusters", HALVES * n, sizeof *s->label);
     if (!s->rows || !s->half || !s->centroids || !s->label) return CONR_ENOMEM;
     for (int i = 0; i < s->n; i++)
@@ -110,21 +110,35 @@ done:
     return rc;
 }
 
-/* The choice among low .. last by their stability [last-low+1]. */
-static int choose(const double *stable, int low, int last) {
-    int chosen = 0;
-    double best = 0, two = low <= 2 && last >= 2 ? stable[2 - low] : 0;
+/* The choice among low .. last by their stability [last-low+1], negative where not looked at;
+ * *best: the most stable of them. */
+static int choose(const double *stable, int low, int last, int *best) {
+    int chosen = 0, top = 0;
+    double most = 0, two = low <= 2 && last >= 2 ? stable[2 - low] : 0;
     for (int K = low; K <= last; K++)
-        if (K > 2 && stable[K - low] > best) best = stable[K - low];
+        if (K > 2 && stable[K - low] > most) most = stable[K - low], top = K;
     for (int K = low; K <= last; K++)
-        if (K > 2 && stable[K - low] >= NEAR * best) chosen = K;
-    if (two > 0 && (!chosen || best < COARSE * two)) chosen = 2, best = two;
-    if (low == 1 && best < CHANCE) chosen = 1;
+        if (K > 2 && stable[K - low] >= NEAR * most) chosen = K;
+    *best = top ? top : low;
+    if (two > 0 && (!top || most < COARSE * two)) chosen = *best = 2, most = two;
+    if (low == 1 && most < CHANCE) chosen = 1;
     return chosen ? chosen : low;
 }
 
-/* K beyond this are not looked at: what is stable has been seen. */
-static int far_enough(int chosen) { return 2 * chosen + 8; }
+/* The nearest K to `from` that was not looked at, up to the next one on either side that was; 0
+ * where there is none. */
+static int unseen_beside(const double *stable, int low, int last, int from) {
+    if (from < last && stable[from + 1 - low] < 0) return from + 1;
+    return from > low && stable[from - 1 - low] < 0 ? from - 1 : 0;
+}
+
+/* All of the range in steps that grow with K; then one by one around the most stable and the
+ * choice, until both have neighbors. */
+static int next_to_look_at(const double *stable, int low, int last, int at, int chosen, int best) {
+    if (at < last) return at < 12 ? at + 1 : at + at / 7 < last ? at + at / 7 : last;
+    int K = unseen_beside(stable, low, last, best);
+    return K ? K : unseen_beside(stable, low, last, chosen);
+}
 
 int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
                          const conr_kmeans_options *o, int low, int high, int *chosen,
@@ -147,13 +161,16 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     if (last < low) return 0;
     stable = memory_new("clusters", (size_t)(last - low) + 1, sizeof *stable);
     TRY(stable ? 0 : CONR_ENOMEM);
+    for (int K = low; K <= last; K++) stable[K - low] = -1;
     TRY(take_sample(&s, features, n));
-    for (int K = low; K <= last && K <= far_enough(*chosen); K++) {
-        TRY(device_report(c->dev, "number of clusters", K - low, last - low + 1));
+    for (int K = low, reached = low, best = low; K > 0;
+         K = next_to_look_at(stable, low, last, reached, *chosen, best)) {
+        if (K > reached) reached = K;
+        TRY(device_report(c->dev, "number of clusters", reached - low, last - low + 1));
         stable[K - low] = 0;
         if (K > 1) TRY(stability(&s, K, &stable[K - low]));
         if (score) score[K - low] = stable[K - low];
-        *chosen = choose(stable, low, K);
+        *chosen = choose(stable, low, last, &best);
     }
 done:
     chooser_free(&s);

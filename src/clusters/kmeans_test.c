@@ -260,6 +260,10 @@ static void estimates_the_number(void **state) {
         free(x);
     }
     int chosen;
+    float *many = blobs(3000, 24, 40, 0.3, NULL); /* far beyond the first K that look stable */
+    assert_ok(conr_choose_clusters(three, many, 3000, 24, &o, 2, 80, &chosen, NULL));
+    assert_in_range(chosen, 38, 44);
+    free(many);
     float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: nothing finer comes out again */
     assert_ok(conr_choose_clusters(three, noise, 1500, 24, &o, 1, 20, &chosen, NULL));
     assert_int_equal(chosen, 1);
