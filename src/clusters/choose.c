@@ -24,6 +24,7 @@ enum {
 };
 
 #define NEAR   0.93 /* as stable as the best: this share of its stability */
+#define BESIDE 0.85 /* near enough that a neighbor may be the choice */
 #define COARSE 0.7  /* two clusters are the answer where none finer has this share of theirs */
 #define CHANCE 0.6  /* one cluster, where it is asked for, if none is more stable than that */
 
@@ -125,19 +126,19 @@ static int choose(const double *stable, int low, int last, int *best) {
     return chosen ? chosen : low;
 }
 
-/* The nearest K to `from` that was not looked at, up to the next one on either side that was; 0
- * where there is none. */
-static int unseen_beside(const double *stable, int low, int last, int from) {
-    if (from < last && stable[from + 1 - low] < 0) return from + 1;
-    return from > low && stable[from - 1 - low] < 0 ? from - 1 : 0;
-}
-
-/* All of the range in steps that grow with K; then one by one around the most stable and the
- * choice, until both have neighbors. */
-static int next_to_look_at(const double *stable, int low, int last, int at, int chosen, int best) {
-    if (at < last) return at < 12 ? at + 1 : at + at / 7 < last ? at + at / 7 : last;
-    int K = unseen_beside(stable, low, last, best);
-    return K ? K : unseen_beside(stable, low, last, chosen);
+/* All of the range in steps that grow with K, the last one at `reached`; then, from the largest
+ * on, those beside any that comes near the most stable.  0: all is seen that matters. */
+static int next_to_look_at(const double *stable, int low, int last, int reached, int best) {
+    if (reached < last) {
+        int step = reached < 12 ? 1 : reached / 7;
+        return reached + step < last ? reached + step : last;
+    }
+    for (int K = last; K >= low; K--) {
+        if (stable[K - low] < BESIDE * stable[best - low]) continue;
+        if (K < last && stable[K + 1 - low] < 0) return K + 1;
+        if (K > low && stable[K - 1 - low] < 0) return K - 1;
+    }
+    return 0;
 }
 
 int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
@@ -164,7 +165,7 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     for (int K = low; K <= last; K++) stable[K - low] = -1;
     TRY(take_sample(&s, features, n));
     for (int K = low, reached = low, best = low; K > 0;
-         K = next_to_look_at(stable, low, last, reached, *chosen, best)) {
+         K = next_to_look_at(stable, low, last, reached, best)) {
         if (K > reached) reached = K;
         TRY(device_report(c->dev, "number of clusters", reached - low, last - low + 1));
         stable[K - low] = 0;
