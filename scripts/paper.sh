@@ -7,7 +7,7 @@
 #
 # CONR: the program (build-cuda/conr); RECIPE: recipes/cifar10.yaml, or another with both stages.
 set -eu
-data=$1 out=$2
+data=${1:?give the images and a folder: scripts/paper.sh cifar-10-batches-bin runs/paper} out=${2:?give a folder for the runs}
 conr=${CONR:-build-cuda/conr}
 recipe=${RECIPE:-recipes/cifar10.yaml}
 epoch=$("$conr" train --recipe "$recipe" --check | sed -n 's/^stage1_epochs: *//p')
