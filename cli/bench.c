@@ -112,10 +112,11 @@ static int bench_train(conr *c, const arguments *a) {
            1e3 * r.seconds, r.steps, 1 / r.seconds, r.images / r.seconds,
            rate * (tera ? 1e-12 : 1e-9), tera ? 'T' : 'G', 100 * rate / flops,
            tera ? "matrix product's" : "FMA", r.bytes / (1 << 20));
-    if (r.ranks > 1)
-        printf("%d ranks | %.2f ms a step in collectives, %.1f %% | %.0f %% of the gradients' way "
+    if (r.ranks > 1 || r.collectives > 0)
+        printf("%d rank%s | %.2f ms a step in collectives, %.1f %% | %.0f %% of the gradients' way "
                "beside the backward pass\n",
-               r.ranks, 1e3 * r.collectives, 100 * r.collectives / r.seconds, 100 * r.overlap);
+               r.ranks, r.ranks > 1 ? "s" : "", 1e3 * r.collectives,
+               100 * r.collectives / r.seconds, 100 * r.overlap);
     for (int i = 0; i < r.n_parts; i++)
         printf("  %-30s %5.1f %%\n", r.part[i].name, 100 * r.part[i].share);
     return finish_output();

@@ -157,7 +157,7 @@ typedef struct conr_bench_train_result {
     int n_parts;
     /* of the processes of one training (conr_rank): */
     int ranks;
-    double collectives; /* seconds a step that the host spends in collectives */
+    double collectives; /* seconds a step that wait for collectives */
     double overlap;     /* share of the gradients' way that the backward pass hides */
 } conr_bench_train_result;
 

@@ -132,7 +132,7 @@ static int open_plain(conr *c, const conr_bench_train_options *o, plain *b) {
                       .end = b->net.n_layers,
                       .backward = true,
                       .recompute = o->recompute,
-                      .shared = c->ranks.count > 1};
+                      .shared = c->ranks.talks};
     TRY(open_weights(b)); /* first: the host's copy is gone before the activations come */
     TRY(pass_bytes(b->dev, &b->net, &p, &bytes));
     b->bytes += bytes;
@@ -276,6 +276,24 @@ done:
     return rc;
 }
 
+/* What a step spends with the other ranks; before: at the start of r->steps of them.  A recorded
+ * step keeps that to itself, so a device that records makes some more without. */
+static int measure_collectives(const timed *x, ranks_times before, conr_bench_train_result *r) {
+    int rc = 0, steps = r->steps;
+    if (x->dev->op.moment) {
+        before = ranks_time();
+        ranks_watch(true);
+        TRY(x->steps(x->arg, steps = 3, false));
+        ranks_watch(false);
+    }
+    ranks_times after = ranks_time();
+    r->collectives = (after.all - before.all) / steps;
+    TRY(measure_overlap(x, (after.mean - before.mean) / steps, &r->overlap));
+done:
+    ranks_watch(false);
+    return rc;
+}
+
 /* Times whole steps first, then once more by parts.  A device with a queue of its own is only
  * waited for now and then. */
 static int measure(const timed *x, conr_bench_train_result *r) {
@@ -295,9 +313,7 @@ static int measure(const timed *x, conr_bench_train_result *r) {
         TRY(ranks_tell(x->ranks, &more, sizeof more)); /* the clock of one counts for all */
     }
     r->ranks = x->ranks->count;
-    r->collectives = (ranks_time().all - spent.all) / r->steps;
-    if (r->ranks > 1)
-        TRY(measure_overlap(x, (ranks_time().mean - spent.mean) / r->steps, &r->overlap));
+    if (x->ranks->talks) TRY(measure_collectives(x, spent, r));
     profile_start(x->dev);
     start = clock_now();
     rc = x->steps(x->arg, 3, false);

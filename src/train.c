@@ -496,7 +496,7 @@ static int open_passes(trainer *t) {
                       .end = t->net.n_layers,
                       .backward = true,
                       .recompute = t->o.recompute,
-                      .shared = t->norm_ranks.count > 1};
+                      .shared = t->norm_ranks.talks};
     TRY(make_pass(t, &o, &t->online));
     o.backward = false;
     o.end = t->net.projector_end;
@@ -532,7 +532,7 @@ done:
 static int open_own_rows(trainer *t) {
     int rc = 0, n = t->n;
     size_t own = 2 * (size_t)t->own, wide = own * t->d;
-    bool alone = t->ranks.count == 1, shuffles = t->o.shuffle_bn && t->way->target;
+    bool alone = !t->ranks.talks, shuffles = t->o.shuffle_bn && t->way->target;
     t->own_q = t->q, t->own_key = t->key, t->own_dq = t->dq;
     if (alone && !shuffles) return 0;
     GRAB(own_q, 2 * wide);

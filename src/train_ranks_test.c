@@ -1,6 +1,7 @@
 /* train_ranks_test.c: N ranks train the model that one trains.  Under mpirun -n 2 and -n 4 in
  * builds with MPI: every rank trains alone, then together with the others, and compares; as one
- * process it compares a training with itself.
+ * process it compares a training with itself.  CONR_ONE_RANK=1 has one process make every call, and
+ * CONR_TEST_DEVICE=cuda-f32 has NCCL carry them.
  *
  * Bounds.  Sums over the batch are taken in another order, so losses differ by rounding, 1e-7 as a
  * rule; SGD hands the difference on, and once in a while a ReLU or a neighbor stands at its edge
@@ -20,6 +21,7 @@
 enum { IMAGES = 96, SIDE = 16, BATCH = 16 };
 
 static conr *context, *lonely; /* with all ranks; alone */
+static char engines[4096];     /* a file */
 static unsigned char pixels_of_all[IMAGES][SIDE * SIDE];
 static stored stored_images[IMAGES];
 static const store images = {.n = IMAGES, .c = 1, .image = stored_images};
@@ -180,7 +182,14 @@ int main(void) {
         cmocka_unit_test(shares),
     };
     make_images();
-    if (conr_open("cpu", 1, &context) < 0 || conr_open("cpu", 1, &lonely) < 0) return 1;
+    const char *where = getenv("CONR_TEST_DEVICE");
+    if (!where) where = "cpu";
+    if (conr_open(where, 1, &context) < 0 || conr_open(where, 1, &lonely) < 0)
+        return fprintf(stderr, "%s\n", conr_error()), 1;
+    snprintf(engines, sizeof engines, "%s", temporary_path("engines.txt"));
+    context->dev->choices = lonely->dev->choices = engines; /* both choose alike */
+    printf("%s: rank %d of %d, %s\n", conr_device(context), context->ranks.rank,
+           context->ranks.count, context->ranks.talks ? "talking" : "silent");
     lonely->ranks = (ranks){.count = 1, .locals = 1};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     conr_close(lonely);

@@ -19,6 +19,8 @@
 typedef struct ranks {
     int rank, count;
     int local, locals; /* the same among the ranks of this machine */
+    bool talks;        /* calls are made: there are others, or CONR_ONE_RANK=1 has one rank talk to
+                          itself, to try MPI and NCCL where there is one GPU */
     void *own;         /* the implementation's; NULL: every rank there is */
 } ranks;
 
@@ -48,15 +50,19 @@ int ranks_share(ranks *r, const void *mine, size_t bytes, void *all); /* all: [c
 /* Whether any rank says yes.  To stop by this is to end well, whatever the exit code. */
 int ranks_any(ranks *r, bool yes, bool *any);
 
-/* Seconds that the host has spent in these calls so far, and of them in ranks_mean_*. */
+/* Seconds spent in these calls so far, and of them in ranks_mean_*: the host's; on a GPU those that
+ * its queue was kept waiting, and only of calls made while they were watched (which takes moments
+ * of the queue, and cannot be recorded).  Waits for the watched ones. */
 typedef struct ranks_times {
     double all, mean;
 } ranks_times;
 ranks_times ranks_time(void);
+void ranks_watch(bool on);
 
 /* ---- what the implementations share (ranks.c) ---- */
 
 /* How many processes a launcher says it has started, by its environment; 1: none is there. */
 int ranks_launched(void);
+bool ranks_one_talks(void); /* CONR_ONE_RANK */
 
 #endif

@@ -15,6 +15,7 @@
 enum { CHUNK = 1 << 28 };   /* numbers a call: MPI counts in int */
 enum { PIECE = 1 << 20 };   /* numbers of a mean at a time: what caches hold goes twice as fast */
 enum { MOST_PENDING = 64 }; /* pieces on the way at once */
+enum { MOST_WATCHED = 4096 };
 
 typedef struct pending {
     MPI_Request request;
@@ -33,6 +34,15 @@ typedef struct group {
 static group world; /* every rank there is */
 static bool started, agreed_to_stop;
 static ranks_times spent;
+
+/* On a GPU the host only queues: how long the queue waits is told by moments in it. */
+static struct {
+    device *dev;
+    void *from, *to;
+    bool mean;
+} watched[MOST_WATCHED];
+static int n_watched;
+static bool watching;
 
 /* A status for an MPI result.  MPI's default is to abort the job on errors, which is what brings a
  * broken run down; this is for error handlers that return. */
@@ -92,6 +102,7 @@ static int know(ranks *r) {
     MPI_Comm comm = group_of(r)->comm;
     TRY(checked(MPI_Comm_rank(comm, &r->rank), "start"));
     TRY(checked(MPI_Comm_size(comm, &r->count), "start"));
+    r->talks = r->count > 1 || ranks_one_talks();
     TRY(checked(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
                 "start"));
     TRY(checked(MPI_Comm_rank(machine, &r->local), "start"));
@@ -105,7 +116,7 @@ int ranks_open(ranks *r) {
     static ranks known;
     int rc = 0, launched = ranks_launched();
     *r = (ranks){.count = 1, .locals = 1};
-    if (launched == 1) return 0;
+    if (launched == 1 && !ranks_one_talks()) return 0;
     if (!started) {
         TRY(start(launched));
         TRY(know(&known));
@@ -119,7 +130,7 @@ int ranks_part(const ranks *r, int size, ranks *out) {
     int rc = 0;
     group *g = NULL;
     ASSERT(size > 0 && r->count % size == 0);
-    *out = size == 1 ? (ranks){.count = 1, .locals = 1} : *r;
+    *out = size == r->count ? *r : (ranks){.count = 1, .locals = 1};
     if (size == 1 || size == r->count) return 0;
     g = calloc(1, sizeof *g);
     if (!g) return fail_memory("ranks", sizeof *g);
@@ -141,6 +152,18 @@ void ranks_close(ranks *r) {
 }
 
 /* ---- device memory --------------------------------------------------------------------------- */
+
+/* What comes between the two is watched, where anybody wants that. */
+static int watch_begin(device *dev, bool mean) {
+    if (!watching || n_watched == MOST_WATCHED) return 0;
+    watched[n_watched].dev = dev, watched[n_watched].mean = mean;
+    return dev->op.moment(dev, &watched[n_watched].from);
+}
+
+static int watch_end(device *dev) {
+    if (!watching || n_watched == MOST_WATCHED) return 0;
+    return dev->op.moment(dev, &watched[n_watched++].to);
+}
 
 /* NCCL's side of a group. */
 static int gpu_of(ranks *r, device *dev, ranks_gpu **out) {
@@ -165,8 +188,13 @@ static void scale(float *x, size_t n, int count) {
 int ranks_sum(ranks *r, device *dev, float *x, size_t n) {
     int rc = 0;
     ranks_gpu *g;
-    if (r->count == 1) return 0;
-    if (on_gpu(dev)) return (rc = gpu_of(r, dev, &g)) < 0 ? rc : ranks_gpu_sum(g, dev, x, n, false);
+    if (!r->talks) return 0;
+    if (on_gpu(dev)) {
+        TRY(gpu_of(r, dev, &g));
+        TRY(watch_begin(dev, false));
+        TRY(ranks_gpu_sum(g, dev, x, n, false));
+        return watch_end(dev);
+    }
     TRY(dev->op.sync(dev));
     double before = clock_now();
     for (size_t at = 0; at < n; at += CHUNK)
@@ -189,7 +217,7 @@ int ranks_mean_begin(ranks *r, device *dev, float *x, size_t n) {
     int rc = 0;
     ranks_gpu *gpu;
     group *g = group_of(r);
-    if (r->count == 1 || n == 0) return 0;
+    if (!r->talks || n == 0) return 0;
     if (on_gpu(dev))
         return (rc = gpu_of(r, dev, &gpu)) < 0 ? rc : ranks_gpu_mean_begin(gpu, dev, x, n);
     TRY(dev->op.sync(dev));
@@ -211,8 +239,13 @@ int ranks_mean_end(ranks *r, device *dev) {
     int rc = 0;
     ranks_gpu *gpu;
     group *g = group_of(r);
-    if (r->count == 1) return 0;
-    if (on_gpu(dev)) return (rc = gpu_of(r, dev, &gpu)) < 0 ? rc : ranks_gpu_mean_end(gpu, dev);
+    if (!r->talks) return 0;
+    if (on_gpu(dev)) {
+        TRY(gpu_of(r, dev, &gpu));
+        TRY(watch_begin(dev, true));
+        TRY(ranks_gpu_mean_end(gpu, dev));
+        return watch_end(dev);
+    }
     double before = clock_now();
     for (int i = 0; i < g->n_pending; i++) {
         pending *p = &g->pending[i];
@@ -228,9 +261,13 @@ done:
 int ranks_gather(ranks *r, device *dev, const void *mine, size_t bytes, void *all) {
     int rc = 0;
     ranks_gpu *g;
-    if (r->count == 1) return all == mine ? 0 : dev->op.copy(dev, all, mine, bytes);
-    if (on_gpu(dev))
-        return (rc = gpu_of(r, dev, &g)) < 0 ? rc : ranks_gpu_gather(g, dev, mine, bytes, all);
+    if (!r->talks) return all == mine ? 0 : dev->op.copy(dev, all, mine, bytes);
+    if (on_gpu(dev)) {
+        TRY(gpu_of(r, dev, &g));
+        TRY(watch_begin(dev, false));
+        TRY(ranks_gpu_gather(g, dev, mine, bytes, all));
+        return watch_end(dev);
+    }
     TRY(dev->op.sync(dev));
     TRY(ranks_share(r, mine, bytes, all));
 done:
@@ -240,7 +277,7 @@ done:
 int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float *d_mine) {
     int rc = 0;
     const float *part = d_all + (size_t)r->rank * n;
-    if (r->count == 1)
+    if (!r->talks)
         return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
     if (on_gpu(dev)) return ranks_gpu_scale(dev, part, n, (float)r->count, d_mine);
     TRY(dev->op.sync(dev));
@@ -253,7 +290,7 @@ done:
 
 int ranks_tell(ranks *r, void *x, size_t bytes) {
     int rc = 0;
-    if (r->count == 1) return 0;
+    if (!r->talks) return 0;
     double before = clock_now();
     for (size_t at = 0; at < bytes; at += CHUNK)
         TRY(checked(MPI_Bcast((char *)x + at, parts(bytes - at), MPI_BYTE, 0, group_of(r)->comm),
@@ -266,7 +303,7 @@ done:
 int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
     int rc = 0;
     ASSERT(bytes <= INT_MAX);
-    if (r->count == 1) {
+    if (!r->talks) {
         if (all != mine) memcpy(all, mine, bytes);
         return 0;
     }
@@ -282,7 +319,7 @@ done:
 int ranks_any(ranks *r, bool yes, bool *any) {
     int rc = 0, sum = yes;
     *any = yes;
-    if (r->count == 1) return 0;
+    if (!r->talks) return 0;
     double before = clock_now();
     TRY(checked(MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_MAX, group_of(r)->comm), "any"));
     timed(before, NULL);
@@ -292,4 +329,16 @@ done:
     return rc;
 }
 
-ranks_times ranks_time(void) { return spent; }
+ranks_times ranks_time(void) {
+    for (int i = 0; i < n_watched; i++) {
+        double took = 0;
+        device *dev = watched[i].dev;
+        if (dev->op.seconds(dev, watched[i].from, watched[i].to, &took) < 0) continue;
+        spent.all += took;
+        if (watched[i].mean) spent.mean += took;
+    }
+    n_watched = 0;
+    return spent;
+}
+
+void ranks_watch(bool on) { watching = on; }
