@@ -42,6 +42,94 @@ static const char *const pairs[][2] = {
     {"crop_scale", "0.3"},
 };
 
+/* ---- a CPU that rounds as the GPU does ---- */
+
+/* Activations and the weights of convolutions keep eight bits, everything else is float: what bf16
+ * costs a training, whoever computes it.  Rounded to the nearest (luck 0), or up and down by
+ * chance, which tells how much of it is luck. */
+static device_ops plain;
+static uint32_t luck;
+
+static void round_numbers(const float *from, size_t n, float *to) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        uint32_t drawn =
+            (uint32_t)i * 2654435761u + luck * 40503u + bits * 2246822519u; /* a hash */
+        bits = (bits + (luck ? drawn >> 16 : 0x7fff + (bits >> 16 & 1))) & 0xffff0000;
+        memcpy(&to[i], &bits, sizeof bits);
+    }
+}
+
+static int rounded(int rc, act *x, size_t n) {
+    if (x) round_numbers((const float *)x, n, (float *)x);
+    return rc;
+}
+
+static float *rounded_weights(const conv_shape *s, const float *w) {
+    size_t n = (size_t)s->co * s->k * s->k * s->ci;
+    float *to = malloc(n * sizeof *to);
+    round_numbers(w, n, to);
+    return to;
+}
+
+static size_t numbers_of(const norm_shape *s) { return (size_t)s->n * s->hw * s->c; }
+static size_t pooled(const pool_shape *s, int step) {
+    return (size_t)s->n * ((s->h + step - 1) / step) * ((s->w + step - 1) / step) * s->c;
+}
+
+static int bf16_conv_forward(device *dev, const conv_plan *p, const act *x, const float *w,
+                             const float *bias, act *y, const float *shift, float *sums,
+                             void *work) {
+    float *near = rounded_weights(&p->s, w);
+    int rc = plain.conv_forward(dev, p, x, near, bias, y, shift, sums, work);
+    free(near);
+    return rounded(rc, y, (size_t)p->s.n * p->oh * p->ow * p->s.co);
+}
+static int bf16_conv_back_data(device *dev, const conv_plan *p, const act *dy, const float *w,
+                               bool add, act *dx, void *work) {
+    float *near = rounded_weights(&p->s, w);
+    int rc = plain.conv_back_data(dev, p, dy, near, add, dx, work);
+    free(near);
+    return rounded(rc, dx, (size_t)p->s.n * p->s.h * p->s.w * p->s.ci);
+}
+static int bf16_norm_apply(device *dev, const norm_shape *s, const normed *y,
+                           const normed *shortcut, const act *residual, bool relu, act *z) {
+    return rounded(plain.norm_apply(dev, s, y, shortcut, residual, relu, z), z, numbers_of(s));
+}
+static int bf16_norm_back_sums(device *dev, const norm_shape *s, const normed *y, const act *z,
+                               bool relu, const act *dz, bool add, float *sums, float *dgamma,
+                               float *dbeta, act *d_out) {
+    int rc = plain.norm_back_sums(dev, s, y, z, relu, dz, add, sums, dgamma, dbeta, d_out);
+    return rounded(rc, d_out, numbers_of(s));
+}
+static int bf16_norm_back_apply(device *dev, const norm_shape *s, const normed *y, const act *z,
+                                bool relu, const act *dz, const float *sums, double count,
+                                act *dy) {
+    return rounded(plain.norm_back_apply(dev, s, y, z, relu, dz, sums, count, dy), dy,
+                   numbers_of(s));
+}
+static int bf16_mean_pool(device *dev, const pool_shape *s, const act *x, act *y) {
+    return rounded(plain.mean_pool(dev, s, x, y), y, (size_t)s->n * s->c);
+}
+static int bf16_mean_pool_back(device *dev, const pool_shape *s, const act *dy, act *dx) {
+    return rounded(plain.mean_pool_back(dev, s, dy, dx), dx, pooled(s, 1));
+}
+static int bf16_act_from(device *dev, const float *x, size_t count, act *out) {
+    return rounded(plain.act_from(dev, x, count, out), out, count);
+}
+
+static void round_like_bf16(device *dev) {
+    device_ops *op = &dev->op;
+    plain = *op;
+    op->conv_forward = bf16_conv_forward, op->conv_back_data = bf16_conv_back_data;
+    op->conv_forward_finish = NULL;
+    op->norm_apply = bf16_norm_apply, op->norm_back_sums = bf16_norm_back_sums;
+    op->norm_back_apply = bf16_norm_back_apply;
+    op->mean_pool = bf16_mean_pool, op->mean_pool_back = bf16_mean_pool_back;
+    op->act_from = bf16_act_from;
+}
+
 /* Ten steps of a stage: the loss of each. */
 static void losses(const char *device_name, const char *framework, int stage, double out[STEPS]) {
     pixels_norm norm = {{0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}};
@@ -53,7 +141,9 @@ static void losses(const char *device_name, const char *framework, int stage, do
     for (int i = 0; i < IMAGES; i++) label[i] = i % 4;
     rng r = rng_at(5, 0, 0, RNG_TEST);
     for (int i = 0; i < 4 * 32; i++) centroids[i] = 0.3f * (rng_float(&r) - 0.5f);
-    assert_ok(conr_open(device_name, 0, &c));
+    bool rounds = !strcmp(device_name, "cpu, rounding");
+    assert_ok(conr_open(rounds ? "cpu" : device_name, 0, &c));
+    if (rounds) round_like_bf16(c->dev);
     c->dev->choices = engines; /* the second time chooses like the first */
     assert_ok(conr_settings_new(&s));
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
@@ -74,40 +164,59 @@ static void losses(const char *device_name, const char *framework, int stage, do
     conr_close(c);
 }
 
+static double apart(double a, double b) { return fabs(a - b) / fmax(1, fabs(b)); }
+
+/* The largest distance of the first `count` losses. */
+static double farthest(const double *got, const double *want, int count) {
+    double worst = 0;
+    for (int i = 0; i < count; i++)
+        if (!(apart(got[i], want[i]) <= worst)) worst = apart(got[i], want[i]);
+    return worst;
+}
+
 /* A network that has hardly begun to learn magnifies rounding some twentyfold a step, so the first
  * steps are held to `early` and all ten to `late`. */
-static void follow(const char *device_name, double early, double late) {
-    static const char *const frameworks[] = {"byol", "simsiam", "moco"};
-    for (int f = 0; f < 3; f++)
-        for (int stage = 1; stage <= 2; stage++) {
-            double want[STEPS], got[STEPS], again[STEPS], first = 0, worst = 0;
-            losses("cpu", frameworks[f], stage, want);
-            losses(device_name, frameworks[f], stage, got);
-            losses(device_name, frameworks[f], stage, again);
-            for (int i = 0; i < STEPS; i++) {
-                double error = fabs(got[i] - want[i]) / fmax(1, fabs(want[i]));
-                if (!(error <= worst)) worst = error;
-                if (i == EARLY - 1) first = worst;
-                if (got[i] != again[i])
-                    fail_msg("%s: step %d of %s came out otherwise the second time", device_name, i,
-                             frameworks[f]);
-            }
-            print_message("%s, %s, stage %d: losses %.5f .. %.5f, apart by %.1e, at first %.1e\n",
-                          device_name, frameworks[f], stage, got[0], got[STEPS - 1], worst, first);
-            if (!(first <= early && worst <= late)) fail_msg("beyond %.1e, %.1e", early, late);
-        }
+static void follow(const char *device_name, const char *framework, int stage, const double *want,
+                   double early, double late) {
+    double got[STEPS], again[STEPS];
+    losses(device_name, framework, stage, got);
+    losses(device_name, framework, stage, again);
+    assert_memory_equal(got, again, sizeof got);
+    double first = farthest(got, want, EARLY), worst = farthest(got, want, STEPS);
+    print_message("%s, %s, stage %d: losses %.5f .. %.5f, apart by %.1e (%.1e), at first %.1e "
+                  "(%.1e)\n",
+                  device_name, framework, stage, got[0], got[STEPS - 1], worst, late, first, early);
+    if (!(first <= early && worst <= late)) fail_msg("beyond what is in brackets");
 }
+
+static const char *const frameworks[] = {"byol", "simsiam", "moco"};
 
 /* measured on an H200: at most 2.0e-4 and 1.0e-2 */
 static void fp32_follows(void **state) {
+    double want[STEPS];
     (void)state;
-    follow("cuda-f32", 5e-4, 2e-2);
+    for (int f = 0; f < 3; f++)
+        for (int stage = 1; stage <= 2; stage++) {
+            losses("cpu", frameworks[f], stage, want);
+            follow("cuda-f32", frameworks[f], stage, want, 5e-4, 2e-2);
+        }
 }
 
-/* bf16 has 8 bits: a mean of cosines is off by up to some hundredths; measured: 3.3e-2 */
+/* No farther from fp32 than twice what the CPU comes to by rounding, as luck has it three times:
+ * between 1e-3 and 3e-2. */
 static void bf16_follows(void **state) {
     (void)state;
-    follow("cuda", 2e-2, 5e-2);
+    for (int f = 0; f < 3; f++)
+        for (int stage = 1; stage <= 2; stage++) {
+            double want[STEPS], other[STEPS], early = 0, late = 0;
+            losses("cpu", frameworks[f], stage, want);
+            for (luck = 0; luck < 3; luck++) {
+                losses("cpu, rounding", frameworks[f], stage, other);
+                early = fmax(early, 2 * farthest(other, want, EARLY));
+                late = fmax(late, 2 * farthest(other, want, STEPS));
+            }
+            follow("cuda", frameworks[f], stage, want, early, fmin(late, 5e-2));
+        }
 }
 
 int main(void) {
