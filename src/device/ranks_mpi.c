@@ -73,7 +73,6 @@ static void end(int status, void *unused) {
     MPI_Finalized(&ended);
     if (ended) return;
     if (status && !agreed_to_stop) MPI_Abort(MPI_COMM_WORLD, status);
-    ranks_gpu_free(world.gpu);
     MPI_Finalize();
 }
 
@@ -165,6 +164,12 @@ static int watch_end(device *dev) {
     return dev->op.moment(dev, &watched[n_watched++].to);
 }
 
+/* What ends last was begun first: said after the GPU's driver was woken, this is before its end. */
+static void end_gpu(void) {
+    ranks_gpu_free(world.gpu);
+    world.gpu = NULL;
+}
+
 /* NCCL's side of a group. */
 static int gpu_of(ranks *r, device *dev, ranks_gpu **out) {
     int rc = 0;
@@ -174,6 +179,7 @@ static int gpu_of(ranks *r, device *dev, ranks_gpu **out) {
         if (r->rank == 0) TRY(ranks_gpu_id(id));
         TRY(checked(MPI_Bcast(id, sizeof id, MPI_BYTE, 0, g->comm), "broadcast"));
         TRY(ranks_gpu_new(dev, id, r->rank, r->count, &g->gpu));
+        if (g == &world) atexit(end_gpu);
     }
     *out = g->gpu;
 done:
