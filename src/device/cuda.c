@@ -1,8 +1,9 @@
 /* cuda.c: an NVIDIA GPU as a device: opening it, memory, recordings.  Convolutions are
  * cuda_conv.c's, matrix products cuda_gemm.c's, kernels cuda/'s.
  *
- * Everything is queued on one stream.  Activations are bf16, or fp32 where the name asks for it
- * ("cuda-f32"), which is for checks: no TF32 anywhere.  Weights, statistics and sums are fp32. */
+ * Everything is queued on one stream, the device's own or one that the caller has set.  Activations
+ * are bf16, or fp32 where the name asks for it ("cuda-f32"), which is for checks: no TF32 anywhere.
+ * Weights, statistics and sums are fp32. */
 #include "device/cuda_own.h"
 
 #include "base/status.h"
@@ -115,6 +116,95 @@ done:
     return rc;
 }
 
+/* ---- the caller's memory and streams --------------------------------------------------------- */
+
+static int cuda_reaches(device *dev, const void *p) {
+    struct cudaPointerAttributes about;
+    cudaError_t e = cudaPointerGetAttributes(&about, p);
+    if (e) cudaGetLastError(); /* memory that CUDA has not heard of: the host's */
+    if (e || about.type != cudaMemoryTypeDevice) return 0;
+    if (about.device == own_of(dev)->index) return 1;
+    return fail(CONR_EINVAL,
+                "array: lies in the memory of cuda:%d, this context works on cuda:%d; open one for "
+                "that GPU",
+                about.device, own_of(dev)->index);
+}
+
+/* Whether what is queued goes into a graph of the caller's. */
+static bool is_captured(cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status)) cudaGetLastError(); /* the next call will tell */
+    return status != cudaStreamCaptureStatusNone;
+}
+
+static int cuda_set_stream(device *dev, void *stream) {
+    int rc = 0;
+    cuda_own *own = own_of(dev);
+    cudaStream_t next = stream ? stream : own->home;
+    ASSERT(!own->recording);
+    TRY(CUDA(SetDevice(own->index))); /* of this thread, which may be new to the context */
+    if (next == own->stream) goto done;
+    /* A graph waits for nothing outside of it; it has memory of its own (work), and its operations
+     * touch nothing else that the device keeps. */
+    if (!is_captured(own->stream) && !is_captured(next)) {
+        TRY(CUDA(EventRecord(own->moved, own->stream)));
+        TRY(CUDA(StreamWaitEvent(next, own->moved, 0)));
+    }
+    own->stream = next;
+done:
+    return rc;
+}
+
+/* The room for a call: of those that are large enough, the one that graphs have where the call is
+ * captured too (they are replayed one after the other), else the one that they have not. */
+static cuda_room *find_room(const cuda_own *own, size_t bytes, bool captured) {
+    cuda_room *found = NULL;
+    for (cuda_room *r = own->rooms; r; r = r->next)
+        if (r->bytes >= bytes && (captured || !r->captured) && (!found || r->captured)) found = r;
+    return found;
+}
+
+/* In place of the room that no graph has. */
+static int new_room(device *dev, size_t bytes, cuda_room **out) {
+    int rc = 0;
+    cuda_own *own = own_of(dev);
+    for (cuda_room **at = &own->rooms; *at;)
+        if ((*at)->captured) {
+            at = &(*at)->next;
+        } else {
+            cuda_room *old = *at;
+            TRY(CUDA(StreamSynchronize(own->stream)));
+            *at = old->next;
+            cuda_free(dev, old->base);
+            free(old);
+        }
+    cuda_room *r = *out = calloc(1, sizeof *r);
+    if (!r) return fail_memory("device", sizeof *r);
+    r->bytes = bytes;
+    if ((rc = cuda_alloc(dev, bytes, &r->base)) < 0) {
+        free(r);
+        goto done;
+    }
+    r->next = own->rooms;
+    own->rooms = r;
+done:
+    return rc;
+}
+
+static int cuda_work(device *dev, size_t bytes, void **out) {
+    int rc = 0;
+    bool captured = is_captured(own_of(dev)->stream);
+    cuda_room *r = find_room(own_of(dev), bytes, captured);
+    if (!r && captured)
+        return fail(CONR_EINVAL, "cuda: the stream is being captured, and memory cannot be taken "
+                                 "meanwhile; make the same call once before");
+    if (!r) TRY(new_room(dev, bytes, &r));
+    if (captured) r->captured = true;
+    *out = r->base;
+done:
+    return rc;
+}
+
 /* ---- bf16 copies of weights ------------------------------------------------------------------ */
 
 static int refresh(device *dev, cuda_block *b) {
@@ -179,6 +269,7 @@ done:
 
 static int cuda_repeat(device *dev, int (*body)(void *arg), void *arg, recording **r) {
     int rc = 0;
+    if (own_of(dev)->stream == cudaStreamLegacy) return body(arg); /* cannot be recorded */
     if (!*r) {
         *r = calloc(1, sizeof **r);
         if (!*r) return fail_memory("recording", sizeof **r);
@@ -290,11 +381,16 @@ static void cuda_close(device *dev) {
     free(own->scratch);
     for (int i = 0; i < own->n_events; i++) cudaEventDestroy(own->events[i]);
     free(own->events);
+    if (own->moved) cudaEventDestroy(own->moved);
+    for (cuda_room *r = own->rooms, *next; r; r = next) {
+        next = r->next;
+        free(r); /* its memory is one of the blocks */
+    }
     cudaFree(own->counters);
     cudaFree(own->lt_work);
     if (own->dnn) cudnnDestroy(own->dnn);
     if (own->lt) cublasLtDestroy(own->lt);
-    if (own->stream) cudaStreamDestroy(own->stream);
+    if (own->home) cudaStreamDestroy(own->home);
     free(own);
 }
 
@@ -362,6 +458,9 @@ int device_cuda_open(device *dev, const char *name) {
                            .copy = cuda_copy,
                            .zero = cuda_zero,
                            .sync = cuda_sync,
+                           .reaches = cuda_reaches,
+                           .set_stream = cuda_set_stream,
+                           .work = cuda_work,
                            .repeat = cuda_repeat,
                            .recording_free = cuda_recording_free,
                            .moment = cuda_moment,
@@ -372,12 +471,15 @@ int device_cuda_open(device *dev, const char *name) {
     cuda_norm_ops(&dev->op);
     cuda_conv_ops(&dev->op);
     cuda_feature_ops(&dev->op);
-    TRY(CUDA(StreamCreateWithFlags(&own->stream, cudaStreamNonBlocking)));
+    TRY(CUDA(StreamCreateWithFlags(&own->home, cudaStreamNonBlocking)));
+    own->stream = own->home;
+    TRY(CUDA(EventCreateWithFlags(&own->moved, cudaEventDisableTiming)));
     TRY(CUDA(MemGetInfo(&available, &total)));
     dev->memory = available;
     TRY(CUDA(Malloc((void **)&own->counters, CUDA_COUNTERS * sizeof *own->counters)));
     TRY(CUDA(MemsetAsync(own->counters, 0, CUDA_COUNTERS * sizeof *own->counters, own->stream)));
     TRY(CUDA(Malloc(&own->lt_work, LT_WORK)));
+    own->dnn_stream = own->stream;
     if (cublasLtCreate(&own->lt) || cudnnCreate(&own->dnn) || cudnnSetStream(own->dnn, own->stream))
         rc = fail(CONR_EDEVICE,
                   "cuda: cuBLASLt or cuDNN %zu does not start; are they of the same "

@@ -278,6 +278,13 @@ done:
     return rc;
 }
 
+/* cuDNN learns of a new stream when it is next at work: calls on features never are. */
+static int follow_stream(cuda_own *own) {
+    if (own->dnn_stream == own->stream) return 0;
+    own->dnn_stream = own->stream;
+    return check(cudnnSetStream(own->dnn, own->stream), "stream");
+}
+
 static int execute(device *dev, const engine *e, const tensors *t, void *result) {
     int rc = 0;
     int64_t ids[] = {ID_A, ID_B, ID_RESULT};
@@ -288,6 +295,7 @@ static int execute(device *dev, const engine *e, const tensors *t, void *result)
     TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers));
     TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &t->work));
     TRY(check(cudnnBackendFinalize(pack), "pack"));
+    TRY(follow_stream(own_of(dev)));
     TRY(check(cudnnBackendExecute(own_of(dev)->dnn, e->plan, pack), "convolution"));
 done:
     if (pack) cudnnBackendDestroyDescriptor(pack);

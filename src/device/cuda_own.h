@@ -17,15 +17,27 @@ typedef struct cuda_block {
     struct cuda_block *next;
 } cuda_block;
 
+/* Memory that `work` hands out. */
+typedef struct cuda_room {
+    void *base; /* of alloc */
+    size_t bytes;
+    bool captured; /* in a graph of the caller's: nothing else may write there */
+    struct cuda_room *next;
+} cuda_room;
+
 typedef struct cuda_own {
     int index, processors, generation;
-    cudaStream_t stream;
+    cudaStream_t stream;     /* where operations are queued: home, or the caller's */
+    cudaStream_t home;       /* made and destroyed by this device */
+    cudaStream_t dnn_stream; /* that dnn was told of last */
+    cudaEvent_t moved;       /* the end of what was queued before the stream changed */
     bool recording;
     cudnnHandle_t dnn;
     cublasLtHandle_t lt;
     void *lt_work;      /* [LT_WORK] */
     unsigned *counters; /* [CUDA_COUNTERS] */
     cuda_block *blocks; /* all of alloc; newest first */
+    cuda_room *rooms;   /* newest first; at most one is not captured */
     void **scratch;     /* [n_scratch], the last is the largest; old ones live in recordings */
     int n_scratch;
     size_t scratch_bytes; /* of the last */

@@ -112,6 +112,19 @@ typedef struct device_ops {
     int (*zero)(device *dev, void *p, size_t bytes);
     int (*sync)(device *dev); /* waits; an asynchronous fault surfaces here */
 
+    /* Optional, all three or none (NULL: memory is the host's and nothing is queued).
+     * 1 where p lies in this device's memory, of alloc or of another library on the same device; 0
+     * where it lies in the host's; fails where it lies in another device's. */
+    int (*reaches)(device *dev, const void *p);
+    /* Operations are queued on this stream (cudaStream_t) from now on, behind all that were queued
+     * before; NULL: on the device's own.  Waits for nothing. */
+    int (*set_stream)(device *dev, void *stream);
+    /* Memory for one public call at a time, at least `bytes`, 256-byte aligned; its content is what
+     * the call before left.  It grows where it has to, which waits, and is kept until the device is
+     * closed, so that a call whose like came before does nothing but queue operations.  What was
+     * handed out while the stream was captured belongs to the graphs captured so from then on. */
+    int (*work)(device *dev, size_t bytes, void **out);
+
     /* Runs body(arg), which does nothing but queue operations of this device, always the same with
      * the same pointers.  A device that can records it on the way and replays the record from then
      * on.  *r starts as NULL and is released by recording_free. */
@@ -230,13 +243,20 @@ typedef struct device_ops {
                     const float *queue, int size, float temperature, float *logits, float *loss,
                     float *dq);
     /* The boundary filter of a half batch.  f: [n,d] unit rows; ids: [n], the images they belong
-     * to; label: [all images]; centroids: [K,d].  ratio: [n], r = 1 - (d_N - d_I)/max(d_I, d_N) of
-     * |f - own centroid| and |f - nearest other|, 1 where both are 0, 0 where K = 1.  The `keep`
-     * rows with the smallest ratio, and those that tie with the last of them, get
-     * weight 1/(their number), or 1/n with over_batch; the others 0. */
+     * to; label: [all images], 0 .. K-1; centroids: [K,d].  ratio: [n], r = 1 - (d_N -
+     * d_I)/max(d_I, d_N) of |f - own centroid| and |f - nearest other|, 1 where both are 0, 0 where
+     * K = 1.  The `keep` rows with the smallest ratio, and those that tie with the last of them,
+     * get weight 1/(their number), or 1/n with over_batch; the others 0. */
     int (*boundary)(device *dev, const step_values *at, const float *f, int n, int d,
                     const int32_t *ids, const int32_t *label, const float *centroids, int K,
                     bool over_batch, float *ratio, float *weight);
+
+    /* Optional (NULL: the host's way, neighbors/boundary.c): the two halves of `boundary` for
+     * anyone's rows.  label: [n], of the rows; NaN where one is not in 0 .. K-1.  kept[i] = 1 for
+     * the `keep` smallest ratios (1 to n) and those that tie with the last of them, else 0. */
+    int (*boundary_ratio)(device *dev, const float *f, int n, int d, const int32_t *label,
+                          const float *centroids, int K, float *ratio);
+    int (*boundary_keep)(device *dev, const float *ratio, int n, int keep, unsigned char *kept);
 
     /* Optional (NULL: the host's way, src/neighbors): contextually affinitive or local neighbors
      * of a batch.  f: [n,d] unit rows; o: k, k1, k2 between 1 and n; ids: [n,k]; work: as many
@@ -254,6 +274,10 @@ typedef struct device_ops {
      * memory.  history (host) may be NULL.  Takes memory of its own and waits. */
     int (*kmeans)(device *dev, const float *features, int n, int d, const conr_kmeans_options *o,
                   float *centroids, int32_t *labels, conr_kmeans_history *history);
+    /* Optional (NULL: the host's way, src/clusters): conr_assign; all device memory, distances may
+     * be NULL.  Takes `work`. */
+    int (*assign)(device *dev, const float *features, int n, int d, conr_metric metric,
+                  const float *centroids, int K, int32_t *labels, float *distances);
 
     /* Optional (NULL: views are made on the host and uploaded): view 0 or 1, or 2 for the images
      * without randomness, of the images ids [n].  out: [n,size,size,c]; the epoch is at's. */

@@ -494,13 +494,13 @@ static int contrast(device *dev, const float *q, const float *key, int n, int d,
 
 /* ---- the boundary filter --------------------------------------------------------------------- */
 
-/* A block a row, a warp a centroid. */
+/* A block a row, a warp a centroid.  ids NULL: row i is image i. */
 static __global__ void ratios(const float *__restrict__ f, int d, const int32_t *__restrict__ ids,
                               const int32_t *__restrict__ label,
                               const float *__restrict__ centroids, int K,
                               float *__restrict__ ratio) {
     __shared__ double own_d2, other[BLOCK / WARP];
-    int i = blockIdx.x, own = label[ids[i]], warp = threadIdx.x / WARP;
+    int i = blockIdx.x, own = label[ids ? ids[i] : i], warp = threadIdx.x / WARP;
     double nearest = INFINITY;
     f += (size_t)i * d;
     if (threadIdx.x == 0) own_d2 = 0;
@@ -526,7 +526,10 @@ static __global__ void ratios(const float *__restrict__ f, int d, const int32_t 
     double inside = sqrt(own_d2), larger;
     nearest = sqrt(nearest);
     larger = inside > nearest ? inside : nearest;
-    ratio[i] = isinf(nearest) ? 0 : larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
+    ratio[i] = own < 0 || own >= K ? NAN
+               : isinf(nearest)    ? 0
+               : larger > 0        ? (float)(1 - (nearest - inside) / larger)
+                                   : 1;
 }
 
 /* The weights of a batch, by one block: a thread counts how many do not exceed its ratio. */
@@ -557,21 +560,18 @@ static __global__ void filter_short(const step_values *at, const float *ratio, i
     if (i < n) weight[i] = own <= sigma ? 1.0f / (float)(over_batch ? n : kept) : 0;
 }
 
-/* The same for any number of rows.  The ratio at place keep-1 is found byte by byte, from the
- * highest. */
-static __global__ void filter(const step_values *at, const float *ratio, int n, bool over_batch,
-                              float *weight) {
+/* The number at place `left` (0 .. n-1) of x [n] in ascending order, in every thread of a block of
+ * at least 256: found byte by byte, from the highest, of bits that have the numbers' order. */
+static __device__ float number_at(const float *x, int n, int left) {
     __shared__ int count[256];
     __shared__ uint32_t chosen;
-    __shared__ int place, kept;
+    __shared__ int place;
     uint32_t prefix = 0, mask = 0;
-    int left = (at->keep < 1 ? 1 : at->keep > n ? n : at->keep) - 1;
     for (int shift = 24; shift >= 0; shift -= 8) {
         if (threadIdx.x < 256) count[threadIdx.x] = 0;
-        if (threadIdx.x == 0) kept = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < n; i += blockDim.x) {
-            uint32_t bits = __float_as_uint(ratio[i]);
+            uint32_t bits = (uint32_t)(rank_of(x[i], 0) >> 32);
             if ((bits & mask) == prefix) atomicAdd(&count[bits >> shift & 255], 1);
         }
         __syncthreads();
@@ -595,7 +595,15 @@ static __global__ void filter(const step_values *at, const float *ratio, int n, 
         left = place;
         __syncthreads();
     }
-    float sigma = __uint_as_float(prefix);
+    return rank_value((rank_key)prefix << 32);
+}
+
+/* The same for any number of rows. */
+static __global__ void filter(const step_values *at, const float *ratio, int n, bool over_batch,
+                              float *weight) {
+    __shared__ int kept;
+    if (threadIdx.x == 0) kept = 0; /* number_at lets nobody pass before */
+    float sigma = number_at(ratio, n, (at->keep < 1 ? 1 : at->keep > n ? n : at->keep) - 1);
     int mine = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) mine += ratio[i] <= sigma;
     atomicAdd(&kept, mine);
@@ -617,6 +625,25 @@ static int boundary(device *dev, const step_values *at, const float *f, int n, i
     return LAUNCHED("boundary");
 }
 
+static int boundary_ratio(device *dev, const float *f, int n, int d, const int32_t *label,
+                          const float *centroids, int K, float *ratio) {
+    if (n < 1) return 0;
+    ratios<<<n, BLOCK, 0, STREAM(dev)>>>(f, d, NULL, label, centroids, K, ratio);
+    return LAUNCHED("boundary_ratio");
+}
+
+static __global__ void keep_smallest(const float *ratio, int n, int keep, unsigned char *kept) {
+    float sigma = number_at(ratio, n, keep - 1);
+    if (isnan(sigma)) sigma = INFINITY; /* they rank last: all others are wanted */
+    for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = ratio[i] <= sigma;
+}
+
+static int boundary_keep(device *dev, const float *ratio, int n, int keep, unsigned char *kept) {
+    if (n < 1) return 0;
+    keep_smallest<<<1, n <= 256 ? 256 : 1024, 0, STREAM(dev)>>>(ratio, n, keep, kept);
+    return LAUNCHED("boundary_keep");
+}
+
 extern "C" void cuda_feature_ops(device_ops *op) {
     op->rows_normalize = rows_normalize;
     op->rows_normalize_back = rows_normalize_back;
@@ -629,6 +656,8 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     op->pull = pull;
     op->contrast = contrast;
     op->boundary = boundary;
+    op->boundary_ratio = boundary_ratio;
+    op->boundary_keep = boundary_keep;
     cuda_neighbor_ops(op);
     cuda_view_ops(op);
     cuda_kmeans_ops(op);

@@ -25,7 +25,8 @@ enum {
     COUNT_HERE = 512,        /* clusters that are counted in shared memory first */
     SUM_SHARED = 200 * 1024, /* bytes of sums at most; where two blocks share an SM: */
     SUM_HERE = 110 * 1024,
-    DOTS_MOST = 1 << 28 /* numbers of a matrix product; more rows take several */
+    DOTS_MOST = 1 << 28,  /* numbers of a matrix product; more rows take several */
+    ASSIGN_MOST = 1 << 24 /* likewise, and of the rows made ready for it, when rows are assigned */
 };
 
 /* What one iteration of one run leaves for the history. */
@@ -765,4 +766,85 @@ static int kmeans(device *dev, const float *features, int n, int d, const conr_k
     return rc;
 }
 
-void cuda_kmeans_ops(device_ops *op) { op->kmeans = kmeans; }
+/* ---- the nearest centroid -------------------------------------------------------------------- */
+
+/* The mean of the centroids, in the order of the host's sum. */
+static __global__ void middle(const float *rows, int n, int d, float *out) {
+    int j = blockIdx.x * BLOCK + threadIdx.x;
+    if (j >= d) return;
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += rows[(size_t)i * d + j];
+    out[j] = (float)(sum / n);
+}
+
+/* A warp a row. */
+static __global__ void label_distances(km m, int rows, const int32_t *labels, float *distances) {
+    int i = blockIdx.x * (BLOCK / WARP) + threadIdx.x / WARP;
+    if (i >= rows) return;
+    const float *x = m.x + (size_t)i * m.d, *w = m.w + (size_t)labels[i] * m.d;
+    double sum = 0;
+    for (int j = threadIdx.x % WARP; j < m.d; j += WARP) {
+        double step = (double)x[j] - w[j];
+        sum += m.cosine ? (double)x[j] * w[j] : step * step;
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) distances[i] = (float)(m.cosine ? 1 - sum : sqrt(sum));
+}
+
+/* Memory for m.n rows at a time; base NULL: only counts. */
+static size_t lay_out_assign(km *m, char *base) {
+    size_t at = 0, n = m->n, d = m->d, K = m->K;
+    take(base, &at, n * d * sizeof(float), &m->x);
+    if (!m->cosine) take(base, &at, n * sizeof(float), &m->square);
+    if (!m->cosine) take(base, &at, d * sizeof(float), &m->shift);
+    take(base, &at, K * n * sizeof(float), &m->dots);
+    take(base, &at, K * d * sizeof(float), &m->w);
+    take(base, &at, K * sizeof(float), &m->half);
+    take(base, &at, K * d * sizeof(double), &m->mean);
+    return take(base, &at, m->blocks * sizeof(double), &m->d2_part);
+}
+
+/* Rows from `features` on, m.n at most, shifted or scaled; then their labels and distances. */
+static int assign_some(device *dev, const km &m, const float *features, int rows, int32_t *labels,
+                       float *distances) {
+    int rc = 0;
+    cudaStream_t stream = STREAM(dev);
+    float *x = (float *)m.x;
+    unsigned by_warp = blocks_for(rows, BLOCK / WARP);
+    if (m.cosine)
+        rc = dev->op.rows_normalize(dev, features, rows, m.d, x, NULL);
+    else
+        shift_rows<<<by_warp, BLOCK, 0, stream>>>(features, rows, m.d, m.shift, x, m.square);
+    if (rc < 0 || (rc = multiply(dev, m, m.K, 0, rows)) < 0) return rc;
+    final_labels<<<blocks_for(rows, BLOCK), BLOCK, 0, stream>>>(m, 0, rows, labels);
+    if (distances) label_distances<<<by_warp, BLOCK, 0, stream>>>(m, rows, labels, distances);
+    return LAUNCHED("assign");
+}
+
+/* As the host's: both sides are shifted by the mean of the centroids, so that a row's label depends
+ * on itself and them alone. */
+static int assign_rows(device *dev, const float *features, int n, int d, conr_metric metric,
+                       const float *centroids, int K, int32_t *labels, float *distances) {
+    km m = {};
+    int rc = 0, most = ASSIGN_MOST / (K > d ? K : d) / BLOCK * BLOCK;
+    void *memory;
+    most = most < BLOCK ? BLOCK : most;
+    m.n = most < n ? most : n, m.d = d, m.K = K;
+    m.cosine = metric == CONR_COSINE;
+    m.blocks = (int)blocks_for(m.n, BLOCK);
+    if ((rc = dev->op.work(dev, lay_out_assign(&m, NULL), &memory)) < 0) return rc;
+    lay_out_assign(&m, (char *)memory);
+    if (!m.cosine)
+        middle<<<blocks_for(d, BLOCK), BLOCK, 0, STREAM(dev)>>>(centroids, K, d, m.shift);
+    place_centroids<<<K, BLOCK, 0, STREAM(dev)>>>(m, centroids);
+    rc = LAUNCHED("assign");
+    for (int i = 0; rc == 0 && i < n; i += m.n)
+        rc = assign_some(dev, m, features + (size_t)i * d, n - i < m.n ? n - i : m.n, labels + i,
+                         distances ? distances + i : NULL);
+    return rc;
+}
+
+void cuda_kmeans_ops(device_ops *op) {
+    op->kmeans = kmeans;
+    op->assign = assign_rows;
+}

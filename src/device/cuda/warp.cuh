@@ -34,11 +34,11 @@ typedef unsigned long long rank_key;
 static __device__ inline rank_key rank_of(float value, int column) {
     uint32_t bits = __float_as_uint(value + 0.0f); /* -0 becomes 0: they tie */
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (rank_key)bits << 32 | (0xffffffffu - (uint32_t)column);
+    return (rank_key)bits << 32 | (0xfffffffeu - (uint32_t)column); /* never OWN_KEY, also of NaN */
 }
 
 static __device__ inline int rank_column(rank_key key) {
-    return (int)(0xffffffffu - (uint32_t)key);
+    return (int)(0xfffffffeu - (uint32_t)key);
 }
 
 static __device__ inline float rank_value(rank_key key) {
