@@ -81,6 +81,13 @@ CONR_API int conr_rank(int *count);
 /* The opened device in words, e.g. "cpu, 2 threads".  Owned by the context. */
 CONR_API const char *conr_device(const conr *c);
 
+/* On a GPU: the stream (cudaStream_t) on which the context's work is queued from now on, behind all
+ * that it has queued before, which is waited for on the GPU, not here.  NULL: the context's own, as
+ * after conr_open; cudaStreamLegacy, (cudaStream_t)1, for CUDA's default stream.  The stream must
+ * live until another is set or the context is closed.  Makes the context's GPU the calling thread's
+ * current one.  CONR_EINVAL on a device that has no streams. */
+CONR_API int conr_set_stream(conr *c, void *stream);
+
 /* ---- progress and stopping ------------------------------------------------------------------- */
 
 typedef struct conr_progress {
@@ -167,7 +174,19 @@ CONR_API int conr_bench_train(conr *c, const conr_bench_train_options *o,
 /* ---- features: neighborhoods, k-means, scores ------------------------------------------------ */
 
 /* What follows works on anyone's features: host arrays, row-major, owned by the caller.  n rows of
- * d numbers each, every one finite, else CONR_ENUMBER names the row. */
+ * d numbers each, every one finite, else CONR_ENUMBER names the row.
+ *
+ * On a GPU conr_neighbors, conr_kmeans, conr_assign, conr_boundary and conr_boundary_filter also
+ * take arrays in that GPU's memory, be they of cudaMalloc or of another library: all of a call's
+ * arrays, or none (CONR_EINVAL).  They are then read and written where they lie, in the order of
+ * the context's stream (conr_set_stream), and stay the caller's until that has passed the call.
+ *     - conr_neighbors up to 8192 rows, conr_assign, conr_boundary and conr_boundary_filter wait
+ *       for nothing: they return when their work is queued.  So numbers are not checked there: NaN
+ *       or infinity gives neighbors and labels that mean nothing, all of them in their range.
+ *     - Working memory stays with the context and grows with the largest call (neighbors: three
+ *       matrices [n,n]).  A call like one before takes none, so neighbors, boundary and filter can
+ *       be captured in a CUDA graph once such a first call is done.  Graphs captured with one
+ *       context share memory: replay them one after the other. */
 
 typedef struct conr_neighbors_options {
     int k;            /* neighbors wanted, the row itself included; k, k1, k2 are cut to n */
@@ -183,7 +202,8 @@ typedef struct conr_neighbors_options {
 CONR_API conr_neighbors_options conr_neighbors_defaults(void);
 
 /* Contextually affinitive neighbors (or local ones) of every row among all rows, best first, the
- * row itself always first.  ids: [n, min(k,n)].  Exact; memory grows with n. */
+ * row itself always first.  ids: [n, min(k,n)].  Exact; memory grows with n.  Of arrays on a GPU
+ * more than 8192 rows are searched there, and the rest is done on the host: the call waits. */
 CONR_API int conr_neighbors(conr *c, const float *features, int64_t n, int64_t d,
                             const conr_neighbors_options *o, int32_t *ids);
 
@@ -204,7 +224,8 @@ typedef struct conr_kmeans_options {
     double tolerance; /* a run ends when the squared shifts of the centroids add up to this much of
                          the features' mean variance; or when no label changes */
     uint64_t seed;
-    const float *start; /* [K,d] centroids of one more run, or NULL */
+    const float *start; /* [K,d] centroids of one more run, or NULL; host, also where the features
+                           are on a GPU, or with them */
 } conr_kmeans_options;
 
 /* cosine, 10 restarts of at most 300 iterations, tolerance 1e-4, seed 1 */
@@ -230,7 +251,8 @@ typedef struct conr_kmeans_history {
 
 /* centroids: [K,d], plain means (of the unit rows: not scaled to length 1).  labels: [n], the
  * nearest centroid, so that conr_assign with these centroids gives them again.  history may be
- * NULL.  The same seed gives the same bits for any number of threads. */
+ * NULL.  The same seed gives the same bits for any number of threads.  Waits also on a GPU, where
+ * features that are not finite are found out by what comes of them: CONR_ENUMBER. */
 CONR_API int conr_kmeans(conr *c, const float *features, int64_t n, int64_t d,
                          const conr_kmeans_options *o, float *centroids, int32_t *labels,
                          conr_kmeans_history *history);
@@ -251,7 +273,8 @@ CONR_API int conr_choose_clusters(conr *c, const float *features, int64_t n, int
 /* The boundary ratio r = 1 - (d_N - d_I)/max(d_I, d_N) in [0,2]: 0 on the own centroid, 1 half way
  * to the nearest other.  d_I = |f - own centroid|, d_N = |f - nearest other|; rows are scaled to
  * length 1 first where the metric is cosine, centroids where normalize_centroids is set.  labels:
- * [n], in 0 .. K-1; ratio: [n].  With K = 1 there is no other: 0. */
+ * [n], in 0 .. K-1; ratio: [n].  With K = 1 there is no other: 0.  Arrays on a GPU: labels are not
+ * checked; one that is not in 0 .. K-1 gives NaN. */
 CONR_API int conr_boundary(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
                            const float *centroids, int K, const int32_t *labels,
                            int normalize_centroids, float *ratio);
@@ -260,6 +283,11 @@ CONR_API int conr_boundary(conr *c, const float *features, int64_t n, int64_t d,
  * <= sigma.  sigma may be NULL.  Returns how many are kept, or a CONR_E* code. */
 CONR_API int64_t conr_boundary_keep(const float *ratio, int64_t n, double fraction,
                                     unsigned char *kept, float *sigma);
+
+/* conr_boundary_keep for arrays in the host's or the context's GPU's memory: kept alone, so that
+ * nothing waits for a number.  Returns 0 or a CONR_E* code. */
+CONR_API int conr_boundary_filter(conr *c, const float *ratio, int64_t n, double fraction,
+                                  unsigned char *kept);
 
 /* The fraction that is kept: grows linearly from `first` to 1 when `epoch` has reached
  * `relax_epochs`.  Released code: epoch counts from 1 in stage 2, relax_epochs 50; paper: from 0,

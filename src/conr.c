@@ -50,6 +50,27 @@ int conr_rank(int *count) {
 
 const char *conr_device(const conr *c) { return c->words; }
 
+int conr_set_stream(conr *c, void *stream) {
+    if (c->dev->op.set_stream) return c->dev->op.set_stream(c->dev, stream);
+    return fail(CONR_EINVAL, "stream: %s has none; open a cuda device", c->dev->name);
+}
+
+int context_arrays_there(const conr *c, const void *const *arrays, int n) {
+    int there = 0, here = 0;
+    if (!c->dev->op.reaches) return 0;
+    for (int i = 0; i < n; i++) {
+        int rc = arrays[i] ? c->dev->op.reaches(c->dev, arrays[i]) : 0;
+        if (rc < 0) return rc;
+        there += rc, here += arrays[i] && !rc;
+    }
+    if (there && here)
+        return fail(CONR_EINVAL,
+                    "arrays: %d in the GPU's memory, %d in the host's; give all of a "
+                    "call's arrays in one of them",
+                    there, here);
+    return there > 0;
+}
+
 void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user) {
     c->dev->on_progress = c->host->on_progress = on_progress;
     c->dev->progress_user = c->host->progress_user = user;

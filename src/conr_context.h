@@ -13,4 +13,11 @@ struct conr {
     double peak_flops, peak_copies; /* 0 until measured */
 };
 
+/* Whether the arrays of a call lie in the memory of the context's GPU: 1 all, 0 none of them; fails
+ * where some do.  NULLs are passed over. */
+int context_arrays_there(const conr *c, const void *const *arrays, int n);
+#define ARRAYS_THERE(c, ...)                                                                       \
+    context_arrays_there(c, (const void *const[]){__VA_ARGS__},                                    \
+                         (int)(sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *)))
+
 #endif

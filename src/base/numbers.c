@@ -7,13 +7,19 @@
 #include <math.h>
 #include <stddef.h>
 
-int numbers_check(const char *what, const float *x, int64_t n, int64_t d) {
+int numbers_check_shape(const char *what, const float *x, int64_t n, int64_t d) {
     if (!x || n < 1 || d < 1)
         return fail(CONR_EINVAL, "%s: %lld rows of %lld numbers; give at least one row of one",
                     what, (long long)n, (long long)d);
     if (n > INT_MAX / 2 || d > INT_MAX / 64)
         return fail(CONR_EINVAL, "%s: %lld rows of %lld numbers are too many; give fewer", what,
                     (long long)n, (long long)d);
+    return 0;
+}
+
+int numbers_check(const char *what, const float *x, int64_t n, int64_t d) {
+    int rc = numbers_check_shape(what, x, n, d);
+    if (rc < 0) return rc;
     for (int64_t i = 0; i < n; i++, x += d) {
         float zero[4] = {0}; /* a NaN stays, an infinity becomes one */
         int64_t j = 0;

@@ -101,7 +101,14 @@ done:
 
 int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
                 const float *centroids, int K, int32_t *labels, float *distances) {
-    int rc;
+    int rc, there = ARRAYS_THERE(c, features, centroids, labels, distances);
+    if (there < 0) return there;
+    if (there) {
+        if ((rc = numbers_check_shape("features", features, n, d)) < 0) return rc;
+        if ((rc = numbers_check_shape("centroids", centroids, K, d)) < 0) return rc;
+        return c->dev->op.assign(c->dev, features, (int)n, (int)d, metric, centroids, K, labels,
+                                 distances);
+    }
     if ((rc = numbers_check("features", features, n, d)) < 0) return rc;
     if ((rc = numbers_check("centroids", centroids, K, d)) < 0) return rc;
     return assign_features(c->host, features, (int)n, (int)d, metric, centroids, K, labels,
@@ -246,11 +253,49 @@ done:
     return rc;
 }
 
+/* conr_kmeans of arrays in the device's memory; o->start lies there or here. */
+static int kmeans_of_there(conr *c, const float *features, int n, int d,
+                           const conr_kmeans_options *options, float *centroids, int32_t *labels,
+                           conr_kmeans_history *history) {
+    int rc = 0;
+    device *dev = c->dev;
+    conr_kmeans_options o = *options;
+    conr_kmeans_history found = {0};
+    float *start = NULL;
+    TRY(check_options(&o, n));
+    if (o.start && (rc = ARRAYS_THERE(c, o.start)) > 0) {
+        size_t count = (size_t)o.clusters * d;
+        start = memory_new("k-means", count, sizeof *start);
+        TRY(start ? 0 : CONR_ENOMEM);
+        TRY(dev->op.get(dev, start, o.start, count * sizeof *start));
+        o.start = start;
+    }
+    TRY(rc);
+    if (o.start) TRY(numbers_check("start", o.start, o.clusters, d));
+    TRY(dev->op.kmeans(dev, features, n, d, &o, centroids, labels, &found));
+    if (!isfinite(found.objective))
+        TRY(fail(CONR_ENUMBER, "features: not all of them are finite numbers; clean them first"));
+    /* as conr_assign does it: so that that gives the same labels */
+    TRY(dev->op.assign(dev, features, n, d, o.metric, centroids, o.clusters, labels, NULL));
+done:
+    free(start);
+    if (rc == 0 && history)
+        *history = found;
+    else
+        conr_kmeans_history_free(&found);
+    return rc;
+}
+
 int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
                 conr_kmeans_history *history) {
-    int rc = 0;
+    int rc = 0, there = ARRAYS_THERE(c, features, centroids, labels);
     if (history) *history = (conr_kmeans_history){0};
+    if (there < 0) return there;
+    if (there) {
+        if ((rc = numbers_check_shape("features", features, rows, width)) < 0) return rc;
+        return kmeans_of_there(c, features, (int)rows, (int)width, o, centroids, labels, history);
+    }
     if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
     if ((rc = check_options(o, rows)) < 0) return rc;
     if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;

@@ -58,54 +58,98 @@ enum {
     BATCH_ROWS = 8192
 }; /* that a device's `neighbors` takes: its memory grows with their square */
 
-/* Features of the host on a device with memory of its own: a batch all there; of a whole set the
- * search there, which is nearly all the work, and the rest here. */
-static int neighbors_there(device *dev, const float *features, int n, int d,
-                           const conr_neighbors_options *o, int32_t *ids) {
-    bool batch = n <= BATCH_ROWS;
-    int rc = 0, width = batch || o->local ? o->k : affinity_width(o);
-    size_t size = (size_t)n * d * sizeof(float), lists = (size_t)n * width;
-    void *f = NULL, *norm = NULL, *near = NULL, *scores = NULL, *work = NULL;
-    int32_t *by_s = NULL;
+/* Features and lists of a call on a device with memory of its own; `there`: they lie in it. */
+typedef struct remote {
+    device *dev;
+    const float *features; /* [n,d] */
+    int n, d;
+    const conr_neighbors_options *o;
+    int32_t *ids; /* [n,k] */
+    bool there;
+} remote;
+
+/* The features as unit rows into f, device memory. */
+static int unit_rows(const remote *r, float *f) {
+    int rc = 0;
+    device *dev = r->dev;
+    if (!r->there) TRY(dev->op.put(dev, f, r->features, (size_t)r->n * r->d * sizeof *f));
+    TRY(dev->op.rows_normalize(dev, r->there ? r->features : f, r->n, r->d, f, NULL));
+done:
+    return rc;
+}
+
+/* A batch, all on the device and in one block of memory.  Features that lie there find it ready,
+ * and nothing waits. */
+static int batch_there(const remote *r) {
+    int rc = 0;
+    device *dev = r->dev;
+    size_t at = 0, lists = (size_t)r->n * r->o->k * sizeof(int32_t);
+    size_t f = span(&at, (size_t)r->n * r->d * sizeof(float), 1);
+    size_t near = span(&at, r->there ? 0 : lists, 1);
+    size_t work = (at + 255) / 256 * 256;
+    size_t bytes = work + dev->op.neighbors_bytes(dev, r->n, r->d, r->o);
+    void *block = NULL;
+    TRY(r->there ? dev->op.work(dev, bytes, &block) : dev->op.alloc(dev, bytes, &block));
+    char *base = block;
+    int32_t *ids = r->there ? r->ids : (int32_t *)(base + near);
+    TRY(unit_rows(r, (float *)(base + f)));
+    TRY(neighbors_batch(dev, (float *)(base + f), r->n, r->d, r->o, ids, base + work));
+    if (!r->there) TRY(dev->op.get(dev, r->ids, ids, lists));
+done:
+    if (!r->there) dev->op.free(dev, block);
+    return rc;
+}
+
+/* A whole set: the search on the device, which is nearly all the work, and the rest here. */
+static int set_there(const remote *r) {
+    int rc = 0, width = r->o->local ? r->o->k : affinity_width(r->o);
+    device *dev = r->dev;
+    size_t lists = (size_t)r->n * width, result = (size_t)r->n * r->o->k * sizeof(int32_t);
+    void *f = NULL, *near = NULL, *scores = NULL;
+    int32_t *by_s = NULL, *ids = NULL;
     float *values = NULL;
-    TRY(dev->op.alloc(dev, size, &f));
-    TRY(dev->op.alloc(dev, (size_t)n * sizeof(float), &norm));
+    TRY(dev->op.alloc(dev, (size_t)r->n * r->d * sizeof(float), &f));
     TRY(dev->op.alloc(dev, lists * sizeof(int32_t), &near));
-    TRY(dev->op.put(dev, f, features, size));
-    TRY(dev->op.rows_normalize(dev, f, n, d, f, norm));
-    if (batch) {
-        TRY(dev->op.alloc(dev, dev->op.neighbors_bytes(dev, n, d, o), &work));
-        TRY(neighbors_batch(dev, f, n, d, o, near, work));
-    } else {
-        TRY(dev->op.alloc(dev, lists * sizeof(float), &scores));
-        TRY(dev->op.search(dev, f, n, d, width, near, scores));
-    }
-    if (batch || o->local) {
-        TRY(dev->op.get(dev, ids, near, lists * sizeof(int32_t)));
+    TRY(dev->op.alloc(dev, lists * sizeof(float), &scores));
+    TRY(unit_rows(r, f));
+    TRY(dev->op.search(dev, f, r->n, r->d, width, near, scores));
+    if (r->o->local) {
+        TRY(r->there ? dev->op.copy(dev, r->ids, near, result)
+                     : dev->op.get(dev, r->ids, near, result));
         goto done;
     }
     by_s = memory_new("neighbors", lists, sizeof *by_s);
     values = memory_new("neighbors", lists, sizeof *values);
-    TRY(by_s && values ? 0 : CONR_ENOMEM);
+    if (r->there) ids = memory_new("neighbors", result, 1);
+    TRY(by_s && values && (ids || !r->there) ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, by_s, near, lists * sizeof *by_s));
     TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
-    TRY(neighbors_from_lists(dev, by_s, values, n, width, o, ids));
+    TRY(neighbors_from_lists(dev, by_s, values, r->n, width, r->o, r->there ? ids : r->ids));
+    if (r->there) {
+        TRY(dev->op.put(dev, r->ids, ids, result));
+        TRY(dev->op.sync(dev));
+    }
 done:
-    dev->op.free(dev, f), dev->op.free(dev, norm), dev->op.free(dev, near);
-    dev->op.free(dev, scores), dev->op.free(dev, work);
-    free(by_s), free(values);
+    dev->op.free(dev, f), dev->op.free(dev, near), dev->op.free(dev, scores);
+    free(by_s), free(ids), free(values);
     return rc;
 }
 
 int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
                    const conr_neighbors_options *options, int32_t *ids) {
     conr_neighbors_options o = *options;
-    int rc = 0;
-    if ((rc = check_options(&o)) < 0 || (rc = numbers_check("features", features, rows, width)) < 0)
-        return rc;
+    int rc = 0, there = ARRAYS_THERE(c, features, ids);
+    if (there < 0) return there;
+    if ((rc = check_options(&o)) < 0) return rc;
+    rc = there ? numbers_check_shape("features", features, rows, width)
+               : numbers_check("features", features, rows, width);
+    if (rc < 0) return rc;
     int n = (int)rows, d = (int)width;
     o.k = at_most(o.k, n), o.k1 = at_most(o.k1, n), o.k2 = at_most(o.k2, n);
-    if (c->dev->op.search) return neighbors_there(c->dev, features, n, d, &o, ids);
+    if (c->dev->op.search) {
+        remote r = {c->dev, features, n, d, &o, ids, there};
+        return n <= BATCH_ROWS ? batch_there(&r) : set_there(&r);
+    }
     float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
     if (!unit) return CONR_ENOMEM;
     TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, unit + (size_t)n * d));

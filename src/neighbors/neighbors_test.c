@@ -225,7 +225,13 @@ static void boundary_by_hand(void **state) {
     assert_true(sigma == 1 && kept[2] && !kept[4]);
     assert_int_equal(conr_boundary_keep(ratio, 5, 0, kept, NULL),
                      2); /* at least one, and its tie */
+    unsigned char same_kept[5];
+    assert_ok(conr_boundary_filter(one, ratio, 5, 0, same_kept));
+    assert_memory_equal(kept, same_kept, 5);
     assert_int_equal(conr_boundary_keep(ratio, 5, 1, kept, NULL), 5);
+    assert_fails(CONR_EINVAL, "fraction", conr_boundary_filter(one, ratio, 5, -1, kept));
+    assert_fails(CONR_EINVAL, "no rows", conr_boundary_filter(one, ratio, 0, 1, kept));
+    assert_fails(CONR_EINVAL, "stream: cpu", conr_set_stream(one, NULL));
     assert_fails(CONR_EINVAL, "fraction", (int)conr_boundary_keep(ratio, 5, 1.5, kept, NULL));
     const int32_t wrong[] = {0, 0, 2, 0, 0};
     assert_fails(CONR_EINVAL, "row 2",
