@@ -1,8 +1,8 @@
-"""Anyone's arrays as what libconr takes, and results as what the caller works with.
+"""Anyone's arrays as NumPy's, and results as what the caller works with.
 
 NumPy arrays, whatever has the buffer protocol, and whatever speaks DLPack (torch tensors on the CPU
 among them) are used where they lie when they are float32 and row-major; else a copy is made.
-Tensors on a GPU are copied to the host, for the library's calls take host arrays.
+What lies on a GPU is copied to the host here; _places.py has the calls that need not do that.
 """
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ def as_numpy(x: Any) -> np.ndarray:
             return np.from_dlpack(x)
         if hasattr(x, "get"):  # CuPy's way to the host
             return np.asarray(x.get())
+        if not hasattr(x, "__array__"):
+            raise InvalidError(f"{type(x).__name__}: lies where NumPy cannot read it; install "
+                               "torch, or give a copy in the host's memory")
     return np.asarray(x)
 
 
@@ -56,8 +59,11 @@ def vector(x: Any, dtype: Any, n: Optional[int], name: str) -> np.ndarray:
     return np.ascontiguousarray(a, dtype)
 
 
-def address(a: Optional[np.ndarray]) -> Optional[int]:
-    return None if a is None else a.ctypes.data
+def address(a: Any) -> Optional[int]:
+    """Of an array's or a tensor's first number."""
+    if a is None:
+        return None
+    return a.data_ptr() if is_torch(a) else a.ctypes.data
 
 
 def like(result: np.ndarray, given: Any) -> Any:

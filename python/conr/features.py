@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from ._arrays import address, as_numpy, like, matrix, vector
+from ._arrays import address, matrix
 from ._library import METRICS, InvalidError, check, context, lib
+from ._places import place_of
 
 
 def metric_code(metric: str) -> int:
@@ -26,29 +27,33 @@ def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: 
     graph, k2 pass messages, in so many layers, with similarities to the power alpha.
     local: plain nearest neighbors by cosine instead.  threads: 0 for all cores.
 
-    Returns [n, min(k, n)]: int32 in NumPy; for a torch tensor an int64 tensor on its device.
+    Returns [n, min(k, n)]: int32 in NumPy; for a torch tensor an int64 tensor on its device.  A
+    CUDA tensor is worked on where it lies, on torch's current stream; up to 8192 rows nothing waits
+    for the GPU, and the numbers are not checked.
     """
-    x = matrix(features)
+    place = place_of(features, threads)
+    x = place.matrix(features)
     o = lib.conr_neighbors_defaults()
     o.k, o.k1, o.k2, o.layers, o.alpha = k, k1, k2, layers, alpha
     o.resymmetrize, o.local = int(resymmetrize), int(local)
-    ids = np.empty((len(x), max(0, min(k, len(x)))), np.int32)
-    with context("cpu", threads) as c:
+    ids = place.empty((len(x), max(0, min(k, len(x)))), "int32")
+    with place.context(threads) as c:
         check(lib.conr_neighbors(c.handle, address(x), *x.shape, byref(o), address(ids)))
-    return like(ids, features)
+    return place.give(ids, features)
 
 
 def assign(features: Any, centroids: Any, *, metric: str = "cosine",
            threads: int = 0) -> "Assignment":
     """The nearest centroid of each row, the lower of equals, and its distance."""
-    x = matrix(features)
-    centers = matrix(centroids, "centroids", x.shape[1])
-    labels, distances = np.empty(len(x), np.int32), np.empty(len(x), np.float32)
-    with context("cpu", threads) as c:
+    place = place_of(features, threads)
+    x = place.matrix(features)
+    centers = place.matrix(centroids, "centroids", x.shape[1])
+    labels, distances = place.empty(len(x), "int32"), place.empty(len(x), "float32")
+    with place.context(threads) as c:
         check(lib.conr_assign(c.handle, address(x), *x.shape, metric_code(metric),
                               address(centers), len(centers), address(labels),
                               address(distances)))
-    return Assignment(like(labels, features), like(distances, features))
+    return Assignment(place.give(labels, features), place.give(distances, features))
 
 
 class Assignment(NamedTuple):
@@ -66,29 +71,32 @@ def boundary(features: Any, centroids: Any, labels: Optional[Any] = None, *,
     clusters, 0 .. K-1; without them, those of the nearest centroids.  With metric='cosine' rows are
     first scaled to length 1; centroids only with normalize_centroids.
 
-    Returns float32 [n], a tensor for a tensor.
+    Returns float32 [n], a tensor for a tensor.  On a GPU nothing waits: labels are not checked, and
+    one that is not in 0 .. K-1 gives NaN.
     """
-    x = matrix(features)
-    centers = matrix(centroids, "centroids", x.shape[1])
-    own = (assign(x, centers, metric=metric, threads=threads).labels if labels is None
-           else vector(labels, np.int32, len(x), "labels"))
-    ratio = np.empty(len(x), np.float32)
-    with context("cpu", threads) as c:
+    place = place_of(features, threads)
+    x = place.matrix(features)
+    centers = place.matrix(centroids, "centroids", x.shape[1])
+    if labels is None:
+        labels = assign(x, centers, metric=metric, threads=threads).labels
+    own = place.vector(labels, np.int32, len(x), "labels")
+    ratio = place.empty(len(x), "float32")
+    with place.context(threads) as c:
         check(lib.conr_boundary(c.handle, address(x), *x.shape, metric_code(metric),
                                 address(centers), len(centers), address(own),
                                 int(normalize_centroids), address(ratio)))
-    return like(ratio, features)
+    return place.give(ratio, features)
 
 
 def boundary_keep(ratio: Any, fraction: float) -> Any:
     """Which rows stay when only this fraction may: bool [n], True for the smallest ratios, at least
     one, and for all that equal the largest of them."""
-    r = np.ascontiguousarray(as_numpy(ratio), np.float32)
-    if r.ndim != 1:
-        raise InvalidError(f"ratio: of shape {list(r.shape)}; give numbers of shape [n]")
-    kept = np.empty(len(r), np.uint8)
-    check(lib.conr_boundary_keep(address(r), len(r), fraction, address(kept), None))
-    return like(kept.view(np.bool_), ratio)
+    place = place_of(ratio)
+    r = place.numbers(ratio, "ratio")
+    kept = place.empty(len(r), "bool")
+    with place.context() as c:
+        check(lib.conr_boundary_filter(c.handle, address(r), len(r), fraction, address(kept)))
+    return place.give(kept, ratio)
 
 
 def boundary_fraction(epoch: int, first: float = 0.8, relax_epochs: int = 50) -> float:

@@ -8,7 +8,8 @@ from typing import Any, Dict, Optional
 import numpy as np
 
 from ._arrays import address, as_numpy, is_torch, matrix
-from ._library import CKmeansHistory, InvalidError, check, context, lib
+from ._library import CKmeansHistory, InvalidError, check, lib
+from ._places import Gpu, on_gpu, place_of
 from .features import assign, metric_code
 
 try:
@@ -74,15 +75,17 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
     random_state : int or None
         The seed; None is 1: the same input gives the same bits.
     device : str
-        'cpu', or 'auto' for the fastest there is.
+        'cpu', or 'auto' for the fastest there is; for arrays of the host.  Those on a GPU are
+        clustered there.
     threads : int
         0 for all cores.
 
     Attributes
     ----------
     labels_ : int32 [n]
+        Of a CUDA tensor: an int64 tensor on its device, as which predict gives them, too.
     cluster_centers_ : float32 [K, d]
-        Plain means (of the unit rows, where the metric is cosine: not scaled to length 1).
+        Of a CUDA tensor: a tensor on its device.  Plain means (of the unit rows, where the metric is cosine: not scaled to length 1).
     inertia_ : float
         Sum of squared distances, or of 1 - cos, of rows to their centroids.
     n_iter_ : int
@@ -105,7 +108,8 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
 
     def fit(self, X: Any, y: Any = None) -> "KMeans":
         """Clusters the rows of X, [n, d].  y is not looked at."""
-        x = self._rows(X, reset=True)
+        place = place_of(X, self.threads)
+        x = self._rows_there(X, place) if isinstance(place, Gpu) else self._rows(X, reset=True)
         if len(x) < self.n_clusters:
             raise InvalidError(f"n_samples={len(x)}: fewer than n_clusters={self.n_clusters}; ask "
                                "for fewer clusters")
@@ -113,12 +117,14 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         o.clusters, o.metric = self.n_clusters, metric_code(self.metric)
         o.restarts, o.iterations, o.tolerance = self.n_init, self.max_iter, self.tol
         o.seed = self._seed()
-        centers = np.empty((max(1, self.n_clusters), x.shape[1]), np.float32)
-        labels = np.empty(len(x), np.int32)
+        centers = place.empty((max(1, self.n_clusters), x.shape[1]), "float32")
+        labels = place.empty(len(x), "int32")
         history = CKmeansHistory()
-        with context(self.device, self.threads) as c:
+        with place.context(self.threads, self.device) as c:
             check(lib.conr_kmeans(c.handle, address(x), *x.shape, byref(o), address(centers),
                                   address(labels), byref(history)))
+        if on_gpu(X) is not None:
+            centers, labels = place.give(centers, X), place.give(labels, X)
         self.cluster_centers_, self.labels_ = centers, labels
         self.inertia_ = history.objective
         self.history_ = [{name: getattr(history.step[i], name)
@@ -140,7 +146,8 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
     def predict(self, X: Any) -> np.ndarray:
         """The nearest centroid of each row."""
         self._check_fitted()
-        return assign(self._rows(X), self.cluster_centers_, metric=self.metric,
+        rows = self._rows(X) if on_gpu(X) is None else X
+        return assign(rows, self.cluster_centers_, metric=self.metric,
                       threads=self.threads).labels
 
     def transform(self, X: Any) -> np.ndarray:
@@ -170,6 +177,12 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
             check_is_fitted(self)
         elif not hasattr(self, "cluster_centers_"):
             raise ValueError("KMeans: not fitted yet; call fit first")
+
+    def _rows_there(self, X: Any, place: Gpu) -> Any:
+        """On the GPU, to be clustered there."""
+        x = place.matrix(X, "X")
+        self.n_features_in_ = x.shape[1]
+        return x
 
     def _rows(self, X: Any, reset: bool = False) -> np.ndarray:
         """Checked by scikit-learn where it is there: its words are what its users know."""
