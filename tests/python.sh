@@ -1,12 +1,12 @@
 #!/bin/sh
 # The Python package on the library at hand, without installing anything.  The first Python that has
-# NumPy and pytest runs it; torch and scikit-learn are tested where that Python has them.
+# NumPy and pytest runs it, all of it or the tests that are named; torch and scikit-learn are tested where that Python has them.
 set -eu
-library=$1
+library=$1 tests=${2:-python/tests}
 cd "$(dirname "$0")/.."
 for python in ${PYTHON:-} python3 /usr/bin/python3; do
     "$python" -c 'import numpy, pytest' 2>/dev/null || continue
-    OMP_WAIT_POLICY=passive CONR_LIBRARY=$library PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 exec "$python" -m pytest python/tests
+    OMP_WAIT_POLICY=passive CONR_LIBRARY=$library PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 exec "$python" -m pytest "$tests"
 done
 echo "skipped: no Python here has numpy and pytest; apt-get install python3-numpy python3-pytest"
 exit 77
