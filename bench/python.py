@@ -2,10 +2,15 @@
 """What the Python package costs beside the C call, and the same neighborhoods in torch.
 
     make && python3 bench/python.py [--threads N]
+    make cuda && CONR_LIBRARY=build-cuda/libconr.so python3 bench/python.py --cuda
 
 conr.neighbors on a batch (n = 1024, d = 256, k = k1 = 10, k2 = 2) should be within 5 % of the C
 call that it wraps.  Times are medians of alternating runs, so that what else the machine does falls
 on all alike.  torch is left out where it is not installed.
+
+--cuda: batches of 256 and 1024 rows that lie on a GPU, in place, through the host and back, and in
+torch's operations there.  Times are the best of many runs of several calls; "returns" is what the
+calling thread spends in a call, "done" what passes until the GPU has done it, too.
 """
 import argparse
 import ctypes
@@ -42,11 +47,41 @@ def torch_neighbors(torch, x, k=10, k1=10, k2=2):
     return s.topk(k, dim=1)[1]
 
 
+def on_gpu(repeat, calls=10):
+    import torch
+
+    def best(way):
+        way(), torch.cuda.synchronize()
+        returns, done = [], []
+        for _ in range(repeat):
+            began = time.perf_counter()
+            for _ in range(calls):
+                way()
+            returned = time.perf_counter()
+            torch.cuda.synchronize()
+            returns.append(returned - began)
+            done.append(time.perf_counter() - began)
+        return 1e6 * min(returns) / calls, 1e6 * min(done) / calls
+
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"{'neighbors, d = 256':<40} {'returns us':>10} {'done us':>10}")
+    for n in (256, 1024):
+        x = torch.from_numpy(mixture(n)).cuda()
+        ways = {"conr.neighbors, CUDA tensor": lambda: conr.neighbors(x),
+                "conr.neighbors, through the host": lambda: conr.neighbors(x.cpu()).cuda(),
+                "torch's operations on the GPU": lambda: torch_neighbors(torch, x)}
+        for name, way in ways.items():
+            print(f"{f'n = {n}, {name}':<40} {'%10.1f %10.1f' % best(way)}")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--repeat", type=int, default=60)
+    p.add_argument("--cuda", action="store_true", help="tensors on a GPU")
     a = p.parse_args()
+    if a.cuda:
+        return on_gpu(a.repeat)
     x = mixture(1024)
     c = Conr(_find(), a.threads)
     o = c.lib.conr_neighbors_defaults()
