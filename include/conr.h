@@ -203,7 +203,8 @@ CONR_API conr_neighbors_options conr_neighbors_defaults(void);
 
 /* Contextually affinitive neighbors (or local ones) of every row among all rows, best first, the
  * row itself always first.  ids: [n, min(k,n)].  Exact; memory grows with n.  Of arrays on a GPU
- * more than 8192 rows are searched there, and the rest is done on the host: the call waits. */
+ * more than 8192 rows are searched there, and the rest is done on the host: the call waits, and
+ * finds out numbers that are not finite: CONR_ENUMBER. */
 CONR_API int conr_neighbors(conr *c, const float *features, int64_t n, int64_t d,
                             const conr_neighbors_options *o, int32_t *ids);
 

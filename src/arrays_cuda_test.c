@@ -124,6 +124,16 @@ static void nan_stays_in_range(void **state) {
     int32_t *ids = fetched(ids_on, N * N * sizeof *ids);
     for (int i = 0; i < N * N; i++) assert_in_range(ids[i], 0, N - 1);
     free(x), free(ids), drop(x_on), drop(ids_on);
+
+    enum { SET = 9000 }; /* waits, so it can tell */
+    conr_neighbors_options local = conr_neighbors_defaults();
+    x = blobs(SET, D, 3, 1, NULL);
+    x[(SET / 2) * D] = INFINITY;
+    x_on = on_gpu(x, SET * D * sizeof *x), ids_on = on_gpu(NULL, SET * local.k * sizeof *ids_on);
+    assert_fails(CONR_ENUMBER, "finite", conr_neighbors(gpu, x_on, SET, D, &local, ids_on));
+    local.local = 1;
+    assert_fails(CONR_ENUMBER, "finite", conr_neighbors(gpu, x_on, SET, D, &local, ids_on));
+    free(x), drop(x_on), drop(ids_on);
 }
 
 /* ---- boundary -------------------------------------------------------------------------------- */

@@ -100,6 +100,15 @@ done:
     return rc;
 }
 
+/* Similarities of rows, one of which is not finite where a feature is not: NaN ranks first. */
+static int check_similar(const float *values, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return fail(CONR_ENUMBER, "features: not all of them are finite numbers; clean them "
+                                      "first");
+    return 0;
+}
+
 /* A whole set: the search on the device, which is nearly all the work, and the rest here. */
 static int set_there(const remote *r) {
     int rc = 0, width = r->o->local ? r->o->k : affinity_width(r->o);
@@ -113,17 +122,19 @@ static int set_there(const remote *r) {
     TRY(dev->op.alloc(dev, lists * sizeof(float), &scores));
     TRY(unit_rows(r, f));
     TRY(dev->op.search(dev, f, r->n, r->d, width, near, scores));
+    values = memory_new("neighbors", lists, sizeof *values);
+    TRY(values ? 0 : CONR_ENOMEM);
+    TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
+    TRY(check_similar(values, lists));
     if (r->o->local) {
         TRY(r->there ? dev->op.copy(dev, r->ids, near, result)
                      : dev->op.get(dev, r->ids, near, result));
         goto done;
     }
     by_s = memory_new("neighbors", lists, sizeof *by_s);
-    values = memory_new("neighbors", lists, sizeof *values);
     if (r->there) ids = memory_new("neighbors", result, 1);
-    TRY(by_s && values && (ids || !r->there) ? 0 : CONR_ENOMEM);
+    TRY(by_s && (ids || !r->there) ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, by_s, near, lists * sizeof *by_s));
-    TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
     TRY(neighbors_from_lists(dev, by_s, values, r->n, width, r->o, r->there ? ids : r->ids));
     if (r->there) {
         TRY(dev->op.put(dev, r->ids, ids, result));
