@@ -73,9 +73,10 @@ static int cluster(const arguments *a, conr *c, const float *x, int64_t n, int64
                 operand(a, 0));
         goto done;
     }
+    bool writes = conr_rank(NULL) == 0;
     if (conr_kmeans(c, x, n, d, o, centroids, labels, &history) < 0 ||
-        (to && conr_write_floats(to, centroids, o->clusters, d) < 0) ||
-        conr_write_ints(flag_text(a, "out"), labels, n, 0) < 0) {
+        (writes && to && conr_write_floats(to, centroids, o->clusters, d) < 0) ||
+        (writes && conr_write_ints(flag_text(a, "out"), labels, n, 0) < 0)) {
         rc = library_error();
         goto done;
     }
@@ -154,8 +155,10 @@ static int run(const arguments *a) {
         ok = ok && conr_images_pixels(c, m, size ? size : default_size(m), &x, &n, &d) == 0;
     }
     if (ok) progress_start(c, a);
+    if (ok) conr_set_together(c, 1);
     rc = ok ? cluster(a, c, x, n, d, &o, low, high) : library_error();
-    if (rc == EXIT_OK && m && !flag_on(a, "json")) rc = print_scores(m, flag_text(a, "out"));
+    if (rc == EXIT_OK && m && !flag_on(a, "json") && conr_rank(NULL) == 0)
+        rc = print_scores(m, flag_text(a, "out"));
     conr_free(x);
     conr_images_close(m);
     conr_close(c);
@@ -174,5 +177,6 @@ const verb verb_kmeans = {
     .low = 1,
     .high = 1,
     .flags = flags,
+    .many = true,
     .run = run,
 };

@@ -56,6 +56,7 @@ static int run(const arguments *a) {
         goto done;
     }
     progress_start(c, a);
+    conr_set_together(c, 1);
     int64_t k = o.k < n ? o.k : n;
     ids = malloc((size_t)(n * k) * sizeof *ids);
     if (!ids) {
@@ -63,7 +64,8 @@ static int run(const arguments *a) {
                 operand(a, 0));
         goto done;
     }
-    if (conr_neighbors(c, x, n, d, &o, ids) < 0 || conr_write_ints(out, ids, n, k) < 0) {
+    if (conr_neighbors(c, x, n, d, &o, ids) < 0 ||
+        (conr_rank(NULL) == 0 && conr_write_ints(out, ids, n, k) < 0)) {
         rc = library_error();
         goto done;
     }
@@ -91,5 +93,6 @@ const verb verb_neighbors = {
     .low = 1,
     .high = 1,
     .flags = flags,
+    .many = true,
     .run = run,
 };

@@ -50,6 +50,10 @@ int conr_rank(int *count) {
 
 const char *conr_device(const conr *c) { return c->words; }
 
+void conr_set_together(conr *c, int yes) { c->together = yes; }
+
+ranks *context_together(conr *c) { return c->together && c->ranks.talks ? &c->ranks : NULL; }
+
 int conr_set_stream(conr *c, void *stream) {
     if (c->dev->op.set_stream) return c->dev->op.set_stream(c->dev, stream);
     return fail(CONR_EINVAL, "stream: %s has none; open a cuda device", c->dev->name);

@@ -6,6 +6,7 @@
 
 struct conr {
     ranks ranks;
+    bool together; /* conr_set_together */
     device *dev;
     device
         *host; /* works on the caller's arrays: dev itself where it can reach them, else the CPU */
@@ -15,6 +16,9 @@ struct conr {
 
 /* Whether the arrays of a call lie in the memory of the context's GPU: 1 all, 0 none of them; fails
  * where some do.  NULLs are passed over. */
+/* The ranks that share a call's work; NULL: each works for itself. */
+ranks *context_together(conr *c);
+
 int context_arrays_there(const conr *c, const void *const *arrays, int n);
 #define ARRAYS_THERE(c, ...)                                                                       \
     context_arrays_there(c, (const void *const[]){__VA_ARGS__},                                    \

@@ -370,7 +370,8 @@ static int note_runs(trainer *t, const conr_kmeans_history *h) {
     return 0;
 }
 
-/* Rank 0 clusters, so that all have the same bits. */
+/* The ranks share the runs of k-means; what it comes to is told by rank 0, so that all have the
+ * same bits whatever their machines are. */
 int trainer_cluster(trainer *t) {
     int rc = 0;
     bool leads = t->ranks.rank == 0;
@@ -393,7 +394,8 @@ int trainer_cluster(trainer *t) {
     centroids = memory_new("centroids", (size_t)o.clusters * t->d, sizeof *centroids);
     label = memory_new("labels", (size_t)n, sizeof *label);
     TRY(centroids && label ? 0 : CONR_ENOMEM);
-    if (leads) TRY(kmeans_on_device(t->c, t->features_on, n, t->d, &o, centroids, label, &history));
+    TRY(kmeans_on_device(t->c, t->ranks.talks ? &t->ranks : NULL, t->features_on, n, t->d, &o,
+                         centroids, label, &history));
     t->objective = history.objective;
     TRY(note_runs(t, &history));
     TRY(ranks_tell(&t->ranks, &t->objective, sizeof t->objective));

@@ -69,6 +69,15 @@ paste <(losses one) <(losses two) | awk 'function abs(x) { return x < 0 ? -x : x
 [ "$(wc -l <"$work/one/log.jsonl")" = "$(wc -l <"$work/two/log.jsonl")" ] || complain "the log of two ranks is another"
 cmp -s <(cut -d, -f1,2 "$work/one/labels.csv") <(cut -d, -f1,2 "$work/two/labels.csv") || complain "two ranks end in other labels"
 
+# ---- features: the ranks share the work, and one writes
+for n in 1 2; do
+    many $n neighbors "$work/one/embeddings.npy" --out "$work/near$n.npy" --k 5 || complain "neighbors by $n: $(cat "$work/err")"
+    many $n kmeans "$work/one/embeddings.npy" --clusters 4 --out "$work/labels$n.npy" || complain "kmeans by $n: $(cat "$work/err")"
+    [ "$(grep -c 'objective' "$work/err")" = 1 ] || complain "kmeans by $n: not one voice: $(cat "$work/err")"
+done
+cmp -s "$work/near1.npy" "$work/near2.npy" || complain "two ranks find other neighbors"
+cmp -s "$work/labels1.npy" "$work/labels2.npy" || complain "two ranks find other clusters"
+
 # ---- mistakes are told once
 refused 2 "multiple of 6" train "${recipe[@]}" --set batch=33 --set accumulate=3 --out "$work/x"
 refused 2 "holds a finished run" train "${recipe[@]}" --out "$work/two"

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "conr_context.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,51 +146,182 @@ void conr_kmeans_history_free(conr_kmeans_history *h) {
     *h = (conr_kmeans_history){0};
 }
 
+static int by_run(const void *a, const void *b) {
+    const conr_kmeans_step *left = a, *right = b;
+    int runs = (left->run > right->run) - (left->run < right->run);
+    return runs ? runs : left->iteration - right->iteration;
+}
+
+/* The steps of all ranks' runs, to all of them. */
+static int share_history(ranks *over, recorder *r) {
+    int rc = 0, most = 0, steps = 0;
+    size_t count = (size_t)over->count;
+    int *counts = memory_new("k-means", count, sizeof *counts);
+    conr_kmeans_step *all = NULL, *mine = NULL;
+    TRY(counts ? 0 : CONR_ENOMEM);
+    TRY(ranks_share(over, &r->to->steps, sizeof *counts, counts));
+    for (size_t i = 0; i < count; i++) most = counts[i] > most ? counts[i] : most;
+    all = memory_new("k-means", count * (size_t)most + 1, sizeof *all);
+    mine = memory_new("k-means", (size_t)most + 1, sizeof *mine);
+    TRY(all && mine ? 0 : CONR_ENOMEM);
+    memset(mine, 0, ((size_t)most + 1) * sizeof *mine);
+    if (r->to->steps) memcpy(mine, r->to->step, (size_t)r->to->steps * sizeof *mine);
+    TRY(ranks_share(over, mine, (size_t)most * sizeof *mine, all));
+    for (size_t i = 0; i < count; i++) {
+        memmove(all + steps, all + i * (size_t)most, (size_t)counts[i] * sizeof *all);
+        steps += counts[i];
+    }
+    qsort(all, (size_t)steps, sizeof *all, by_run);
+    free(r->to->step);
+    r->to->step = all, r->to->steps = r->room = steps;
+    all = NULL;
+done:
+    free(counts), free(all), free(mine);
+    return rc;
+}
+
 /* After the runs from seeds, a third as many from the best so far with one center moved: they find
  * better ones more often than fresh seeds do, in fewer steps.  None where one run is wanted. */
 static int swaps_of(const conr_kmeans_options *o) {
     return o->restarts > 1 && o->clusters > 1 ? (o->restarts + 2) / 3 : 0;
 }
 
-/* All runs; best: [K,d] means in the space of p. */
-static int run_all(device *dev, const points *p, const conr_kmeans_options *o, recorder *r,
-                   double *best, int *best_run) {
-    int rc = 0, K = o->clusters, d = p->d;
-    int runs = o->restarts + (o->start != NULL), swaps = swaps_of(o), failed = 0;
-    size_t size = (size_t)K * d;
-    double least = INFINITY, objective;
-    int32_t *chosen = memory_new("k-means", (size_t)(o->restarts + 1) * K, sizeof *chosen);
-    double *mean = memory_new("k-means", size, sizeof *mean);
-    TRY(chosen && mean ? 0 : CONR_ENOMEM);
-    TRY(seeding_choose(dev, p, K, o->restarts, o->seed, chosen));
-    for (int i = 0; i < runs + swaps; i++) {
-        int run = i < runs ? i : o->restarts + 1 + i - runs;
-        for (size_t at = 0; at < size && i < runs; at++) {
-            int c = (int)(at / d), j = (int)(at % d);
-            mean[at] = run == o->restarts ? (double)o->start[at] - p->shift[j]
-                                          : p->x[(size_t)chosen[(size_t)run * K + c] * d + j];
+/* The runs of one rank: as many as the others' of those from seeds; the last has the caller's. */
+typedef struct share {
+    int first, count; /* from seeds */
+    bool start;
+} share;
+
+static share share_of(const ranks *over, const conr_kmeans_options *o) {
+    int rank = over ? over->rank : 0, ranks = over ? over->count : 1;
+    int first = (int)((int64_t)rank * o->restarts / ranks);
+    return (share){.first = first,
+                   .count = (int)((int64_t)(rank + 1) * o->restarts / ranks) - first,
+                   .start = o->start && rank == ranks - 1};
+}
+
+/* A run and what it came to; INFINITY: none was made. */
+typedef struct outcome {
+    double objective;
+    int run, unused;
+} outcome;
+
+/* What all ranks have come to; all: [ranks]. */
+static int share_outcomes(ranks *over, const outcome *mine, outcome *all) {
+    if (over) return ranks_share(over, mine, sizeof *mine, all);
+    *all = *mine;
+    return 0;
+}
+
+/* The rank with the least objective, of equal ones that of the first run. */
+static int least_of(const outcome *all, int ranks) {
+    int who = 0;
+    for (int r = 1; r < ranks; r++)
+        if (all[r].objective < all[who].objective ||
+            (all[r].objective == all[who].objective && all[r].run < all[who].run))
+            who = r;
+    return who;
+}
+
+/* k-means at work on points. */
+typedef struct work {
+    device *dev;
+    ranks *over; /* that share the runs, or NULL */
+    const points *p;
+    const conr_kmeans_options *o;
+    recorder *r;
+    size_t size;         /* K d */
+    double *mean;        /* [K,d]: of the run at work */
+    double *best;        /* [K,d]: of the best so far, on every rank */
+    outcome least, *all; /* the best so far; [ranks] */
+} work;
+
+static int run_one(work *w, int run, double *objective) {
+    int rc = lloyd_run(w->dev, w->p, w->o, run, w->mean, objective, record, w->r);
+    return rc < 0 ? rc : w->r->failed;
+}
+
+/* This rank's runs from seeds and from the caller's centroids, then the best of all ranks'. */
+static int run_starts(work *w) {
+    int rc = 0, K = w->o->clusters, d = w->p->d;
+    share own = share_of(w->over, w->o);
+    int32_t *chosen = memory_new("k-means", (size_t)(own.count + 1) * K, sizeof *chosen);
+    TRY(chosen ? 0 : CONR_ENOMEM);
+    TRY(seeding_choose(w->dev, w->p, K, own.first, own.count, w->o->seed, chosen));
+    for (int i = 0; i < own.count + own.start; i++) {
+        double objective;
+        bool seeded = i < own.count;
+        for (size_t at = 0; at < w->size; at++) {
+            size_t c = at / d, j = at % d;
+            w->mean[at] = seeded ? w->p->x[(size_t)chosen[(size_t)i * K + c] * d + j]
+                                 : (double)w->o->start[at] - w->p->shift[j];
         }
-        TRY(device_report(dev, "k-means", i, runs + swaps));
-        if (i >= runs) {
-            memcpy(mean, best, size * sizeof *mean);
-            TRY(swap_center(dev, p, K, o->seed, i - runs, failed++, mean));
-        }
-        TRY(lloyd_run(dev, p, o, run, mean, &objective, record, r));
-        TRY(r->failed);
-        if (objective < least) {
-            least = objective;
-            failed = 0;
-            *best_run = run;
-            memcpy(best, mean, size * sizeof *best);
+        TRY(device_report(w->dev, "k-means", i, own.count + own.start + swaps_of(w->o)));
+        TRY(run_one(w, own.first + i, &objective));
+        if (objective < w->least.objective) {
+            w->least = (outcome){objective, own.first + i, 0};
+            memcpy(w->best, w->mean, w->size * sizeof *w->best);
         }
     }
+    TRY(share_outcomes(w->over, &w->least, w->all));
+    int who = least_of(w->all, w->over ? w->over->count : 1);
+    w->least = w->all[who];
+    if (w->over) TRY(ranks_tell_from(w->over, who, w->best, w->size * sizeof *w->best));
 done:
-    free(chosen), free(mean);
+    free(chosen);
+    return rc;
+}
+
+/* Runs from the best with one center moved, one after the other; ranks make as many of them at
+ * once as they are, and those behind the first that is better count as not made. */
+static int run_swaps(work *w) {
+    int rc = 0, swaps = swaps_of(w->o), failed = 0;
+    int rank = w->over ? w->over->rank : 0, ranks = w->over ? w->over->count : 1;
+    for (int i = 0; i < swaps;) {
+        int turn = i + rank, better = 0, steps = w->r->to ? w->r->to->steps : 0;
+        outcome mine = {INFINITY, w->o->restarts + 1 + turn, 0};
+        TRY(device_report(w->dev, "k-means", w->o->restarts + i, w->o->restarts + swaps));
+        if (turn < swaps) {
+            memcpy(w->mean, w->best, w->size * sizeof *w->mean);
+            TRY(swap_center(w->dev, w->p, w->o->clusters, w->o->seed, turn, failed + rank,
+                            w->mean));
+            TRY(run_one(w, mine.run, &mine.objective));
+        }
+        TRY(share_outcomes(w->over, &mine, w->all));
+        while (better < ranks && !(w->all[better].objective < w->least.objective)) better++;
+        if (better < rank && w->r->to) w->r->to->steps = steps;
+        i += better < ranks ? better + 1 : ranks;
+        failed = better < ranks ? 0 : failed + ranks;
+        if (better == ranks) continue;
+        w->least = w->all[better];
+        if (better == rank) memcpy(w->best, w->mean, w->size * sizeof *w->best);
+        if (w->over) TRY(ranks_tell_from(w->over, better, w->best, w->size * sizeof *w->best));
+    }
+done:
+    return rc;
+}
+
+/* All runs; best: [K,d] means in the space of p. */
+static int run_all(device *dev, ranks *over, const points *p, const conr_kmeans_options *o,
+                   recorder *r, double *best, int *best_run) {
+    int rc = 0;
+    work w = {.dev = dev, .over = over, .p = p, .o = o, .r = r, .best = best};
+    w.size = (size_t)o->clusters * p->d;
+    w.least = (outcome){INFINITY, INT_MAX, 0};
+    w.mean = memory_new("k-means", w.size, sizeof *w.mean);
+    w.all = memory_new("k-means", over ? (size_t)over->count : 1, sizeof *w.all);
+    TRY(w.mean && w.all ? 0 : CONR_ENOMEM);
+    TRY(run_starts(&w));
+    TRY(run_swaps(&w));
+    if (over && r->to) TRY(share_history(over, r));
+    *best_run = w.least.run;
+done:
+    free(w.mean), free(w.all);
     return rc;
 }
 
 /* All runs by the host's code; centroids: [K,d], as users see them. */
-static int kmeans_here(device *dev, const float *features, int n, int d,
+static int kmeans_here(device *dev, ranks *over, const float *features, int n, int d,
                        const conr_kmeans_options *o, float *centroids,
                        conr_kmeans_history *history) {
     int rc = 0, best_run = 0;
@@ -200,7 +332,7 @@ static int kmeans_here(device *dev, const float *features, int n, int d,
     TRY(best && shift ? 0 : CONR_ENOMEM);
     middle(features, n, d, shift);
     TRY(points_make(dev, features, n, d, o->metric, shift, &p));
-    TRY(run_all(dev, &p, o, &r, best, &best_run));
+    TRY(run_all(dev, over, &p, o, &r, best, &best_run));
     for (size_t at = 0; at < (size_t)o->clusters * d; at++)
         centroids[at] = (float)(best[at] + p.shift[at % d]);
     if (history) history->run = best_run;
@@ -210,38 +342,116 @@ done:
     return rc;
 }
 
-/* All runs by the device's own operation. */
-static int kmeans_there(device *dev, const float *features, int n, int d,
+/* From rank `who` to all: bytes of device memory. */
+static int tell_there(device *dev, ranks *over, int who, void *x, size_t bytes) {
+    int rc = 0;
+    void *host = memory_new("k-means", bytes, 1);
+    TRY(host ? 0 : CONR_ENOMEM);
+    if (over->rank == who) TRY(dev->op.get(dev, host, x, bytes));
+    TRY(ranks_tell_from(over, who, host, bytes));
+    if (over->rank != who) TRY(dev->op.put(dev, x, host, bytes));
+    TRY(dev->op.sync(dev));
+done:
+    free(host);
+    return rc;
+}
+
+/* All runs by the device's own operation, on its memory.  history is the caller's to free. */
+static int kmeans_by_device(device *dev, ranks *over, const float *features, int n, int d,
+                            const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                            conr_kmeans_history *history) {
+    int rc = 0;
+    share own = share_of(over, o);
+    conr_kmeans_options part = *o;
+    recorder r = {.to = history};
+    outcome *all = NULL;
+    part.restarts = own.count;
+    if (!own.start) part.start = NULL;
+    *history = (conr_kmeans_history){.objective = INFINITY, .run = INT_MAX};
+    if (own.count || own.start)
+        TRY(dev->op.kmeans(dev, features, n, d, &part, own.first, centroids, labels, history));
+    if (!over) goto done;
+    outcome mine = {history->objective, history->run, 0};
+    all = memory_new("k-means", (size_t)over->count, sizeof *all);
+    TRY(all ? 0 : CONR_ENOMEM);
+    TRY(share_outcomes(over, &mine, all));
+    TRY(share_history(over, &r));
+    int who = least_of(all, over->count);
+    history->objective = all[who].objective, history->run = all[who].run;
+    TRY(tell_there(dev, over, who, centroids, (size_t)o->clusters * d * sizeof *centroids));
+    TRY(tell_there(dev, over, who, labels, (size_t)n * sizeof *labels));
+done:
+    free(all);
+    return rc;
+}
+
+/* The same on features of the host. */
+static int kmeans_there(device *dev, ranks *over, const float *features, int n, int d,
                         const conr_kmeans_options *o, float *centroids,
                         conr_kmeans_history *history) {
     int rc = 0;
+    conr_kmeans_history found = {0};
     size_t size = (size_t)n * d * sizeof(float), result = (size_t)o->clusters * d * sizeof(float);
     void *x = NULL, *means = NULL, *labels = NULL;
     TRY(dev->op.alloc(dev, size, &x));
     TRY(dev->op.alloc(dev, result, &means));
     TRY(dev->op.alloc(dev, (size_t)n * sizeof(int32_t), &labels));
     TRY(dev->op.put(dev, x, features, size));
-    TRY(dev->op.kmeans(dev, x, n, d, o, means, labels, history));
+    TRY(kmeans_by_device(dev, over, x, n, d, o, means, labels, &found));
     TRY(dev->op.get(dev, centroids, means, result));
 done:
     dev->op.free(dev, x), dev->op.free(dev, means), dev->op.free(dev, labels);
+    if (rc == 0 && history)
+        *history = found;
+    else
+        conr_kmeans_history_free(&found);
     return rc;
 }
 
-int kmeans_on_device(conr *c, const float *features, int64_t n, int d, const conr_kmeans_options *o,
-                     float *centroids, int32_t *labels, conr_kmeans_history *history) {
+/* conr_kmeans of arrays in the host's memory. */
+static int kmeans_of_here(conr *c, ranks *over, const float *features, int64_t rows, int64_t width,
+                          const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                          conr_kmeans_history *history) {
+    int rc = 0;
+    if (history) *history = (conr_kmeans_history){0};
+    if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
+    if ((rc = check_options(o, rows)) < 0) return rc;
+    if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;
+    int n = (int)rows, d = (int)width;
+    float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
+    TRY(distances ? 0 : CONR_ENOMEM);
+    TRY(c->dev->op.kmeans ? kmeans_there(c->dev, over, features, n, d, o, centroids, history)
+                          : kmeans_here(c->host, over, features, n, d, o, centroids, history));
+    /* always by the host, as conr_assign does it: so that that gives the same labels */
+    TRY(assign_features(c->host, features, n, d, o->metric, centroids, o->clusters, labels,
+                        distances));
+    if (history) {
+        history->objective = 0;
+        for (int i = 0; i < n; i++)
+            history->objective +=
+                o->metric == CONR_COSINE ? distances[i] : (double)distances[i] * distances[i];
+    }
+done:
+    if (rc < 0 && history) conr_kmeans_history_free(history);
+    free(distances);
+    return rc;
+}
+
+int kmeans_on_device(conr *c, ranks *over, const float *features, int64_t n, int d,
+                     const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                     conr_kmeans_history *history) {
     int rc = 0;
     device *dev = c->dev;
     size_t size = (size_t)o->clusters * d * sizeof *centroids, list = (size_t)n * sizeof *labels;
     void *means = NULL, *on = NULL;
     if (!dev->op.kmeans) { /* then its memory is the host's */
-        TRY(conr_kmeans(c, features, n, d, o, centroids, labels, history));
+        TRY(kmeans_of_here(c, over, features, n, d, o, centroids, labels, history));
     } else {
         *history = (conr_kmeans_history){0};
         TRY(check_options(o, n));
         TRY(dev->op.alloc(dev, size, &means));
         TRY(dev->op.alloc(dev, list, &on));
-        TRY(dev->op.kmeans(dev, features, (int)n, d, o, means, on, history));
+        TRY(kmeans_by_device(dev, over, features, (int)n, d, o, means, on, history));
         TRY(dev->op.get(dev, centroids, means, size));
         TRY(dev->op.get(dev, labels, on, list));
     }
@@ -272,7 +482,7 @@ static int kmeans_of_there(conr *c, const float *features, int n, int d,
     }
     TRY(rc);
     if (o.start) TRY(numbers_check("start", o.start, o.clusters, d));
-    TRY(dev->op.kmeans(dev, features, n, d, &o, centroids, labels, &found));
+    TRY(kmeans_by_device(dev, context_together(c), features, n, d, &o, centroids, labels, &found));
     if (!isfinite(found.objective))
         TRY(fail(CONR_ENUMBER, "features: not all of them are finite numbers; clean them first"));
     /* as conr_assign does it: so that that gives the same labels */
@@ -296,25 +506,6 @@ int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
         if ((rc = numbers_check_shape("features", features, rows, width)) < 0) return rc;
         return kmeans_of_there(c, features, (int)rows, (int)width, o, centroids, labels, history);
     }
-    if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
-    if ((rc = check_options(o, rows)) < 0) return rc;
-    if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;
-    int n = (int)rows, d = (int)width;
-    float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
-    TRY(distances ? 0 : CONR_ENOMEM);
-    TRY(c->dev->op.kmeans ? kmeans_there(c->dev, features, n, d, o, centroids, history)
-                          : kmeans_here(c->host, features, n, d, o, centroids, history));
-    /* always by the host, as conr_assign does it: so that that gives the same labels */
-    TRY(assign_features(c->host, features, n, d, o->metric, centroids, o->clusters, labels,
-                        distances));
-    if (history) {
-        history->objective = 0;
-        for (int i = 0; i < n; i++)
-            history->objective +=
-                o->metric == CONR_COSINE ? distances[i] : (double)distances[i] * distances[i];
-    }
-done:
-    if (rc < 0 && history) conr_kmeans_history_free(history);
-    free(distances);
-    return rc;
+    return kmeans_of_here(c, context_together(c), features, rows, width, o, centroids, labels,
+                          history);
 }

@@ -140,8 +140,10 @@ static int choose_batch(const device *dev, seeding *s, int32_t *chosen) {
     return 0;
 }
 
-int seeding_choose(device *dev, const points *p, int K, int runs, uint64_t seed, int32_t *chosen) {
+int seeding_choose(device *dev, const points *p, int K, int first, int runs, uint64_t seed,
+                   int32_t *chosen) {
     int rc = 0, nr = p->kernel->nr;
+    if (runs == 0) return 0;
     seeding s = {.p = p, .K = K, .trials = 2 + (int)log(K)};
     size_t rounded = (size_t)(p->n + nr - 1) / nr * nr;
     size_t batch = MEMORY_NUMBERS / (rounded * (s.trials + 1));
@@ -167,7 +169,7 @@ int seeding_choose(device *dev, const points *p, int K, int runs, uint64_t seed,
     for (int done = 0; done < runs; done += s.runs) {
         s.runs = runs - done < (int)batch ? runs - done : (int)batch;
         for (int r = 0; r < s.runs; r++)
-            s.random[r] = rng_at(seed, (uint32_t)(done + r), 0, RNG_KMEANS);
+            s.random[r] = rng_at(seed, (uint32_t)(first + done + r), 0, RNG_KMEANS);
         TRY(choose_batch(dev, &s, chosen + (size_t)done * K));
     }
 done:

@@ -265,15 +265,18 @@ typedef struct device_ops {
     int (*neighbors)(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                      int32_t *ids, void *work);
 
-    /* Optional (NULL: the host's way, neighbors/search.h): the k best of each row of F F^T, the row
-     * itself first (with value 1), then the larger value, then the lower index.  f: [n,d] unit
-     * rows; ids, values: [n,k]; all device memory.  Takes memory of its own and waits. */
-    int (*search)(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values);
-    /* Optional (NULL: the host's way, src/clusters): k-means as conr_kmeans has it; o has been
-     * checked (start: host).  features: [n,d], finite; centroids: [K,d]; labels: [n]; all device
-     * memory.  history (host) may be NULL.  Takes memory of its own and waits. */
+    /* Optional (NULL: the host's way, neighbors/search.h): the k best of `rows` rows of F F^T from
+     * `first` on, the row itself first (with value 1), then the larger value, then the lower index.
+     * f: [n,d] unit rows; ids, values: [rows,k]; all device memory.  Takes memory of its own and
+     * waits. */
+    int (*search)(device *dev, const float *f, int n, int d, int first, int rows, int k,
+                  int32_t *ids, float *values);
+    /* Optional (NULL: the host's way, src/clusters): k-means as conr_kmeans has it, of which these
+     * are the runs from `first` on; o has been checked (start: host; restarts may be 0 with it).
+     * features: [n,d], finite; centroids: [K,d]; labels: [n]; all device memory.  history (host)
+     * may be NULL.  Takes memory of its own and waits. */
     int (*kmeans)(device *dev, const float *features, int n, int d, const conr_kmeans_options *o,
-                  float *centroids, int32_t *labels, conr_kmeans_history *history);
+                  int first, float *centroids, int32_t *labels, conr_kmeans_history *history);
     /* Optional (NULL: the host's way, src/clusters): conr_assign; all device memory, distances may
      * be NULL.  Takes `work`. */
     int (*assign)(device *dev, const float *features, int n, int d, conr_metric metric,

@@ -294,12 +294,14 @@ done:
 
 /* ---- host memory ----------------------------------------------------------------------------- */
 
-int ranks_tell(ranks *r, void *x, size_t bytes) {
+int ranks_tell(ranks *r, void *x, size_t bytes) { return ranks_tell_from(r, 0, x, bytes); }
+
+int ranks_tell_from(ranks *r, int who, void *x, size_t bytes) {
     int rc = 0;
     if (!r->talks) return 0;
     double before = clock_now();
     for (size_t at = 0; at < bytes; at += CHUNK)
-        TRY(checked(MPI_Bcast((char *)x + at, parts(bytes - at), MPI_BYTE, 0, group_of(r)->comm),
+        TRY(checked(MPI_Bcast((char *)x + at, parts(bytes - at), MPI_BYTE, who, group_of(r)->comm),
                     "broadcast"));
     timed(before, NULL);
 done:

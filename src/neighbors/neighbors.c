@@ -38,20 +38,27 @@ static int check_options(const conr_neighbors_options *o) {
 static int at_most(int value, int most) { return value < most ? value : most; }
 
 /* The k best of S, without the values. */
-static int neighbors_local(device *dev, const float *f, int n, int d, int k, int32_t *ids) {
+static int neighbors_local(device *dev, ranks *over, const float *f, int n, int d, int k,
+                           int32_t *ids) {
     float *values = memory_new("neighbors", (size_t)n * k, sizeof *values);
-    int rc = values ? search_nearest(dev, f, n, d, k, ids, values) : CONR_ENOMEM;
+    int rc = values ? search_nearest(dev, over, f, n, d, k, ids, values) : CONR_ENOMEM;
     free(values);
     return rc;
+}
+
+/* In the host's memory. */
+static int neighbors_here(device *dev, ranks *over, const float *f, int n, int d,
+                          const conr_neighbors_options *o, int32_t *ids) {
+    /* the search shares its bits with cpu_gemm alone; any other device takes the plain way */
+    if (dev->op.gemm != cpu_gemm) return neighbors_dense(dev, f, n, d, o, ids);
+    return o->local ? neighbors_local(dev, over, f, n, d, o->k, ids)
+                    : neighbors_sparse(dev, over, f, n, d, o, ids);
 }
 
 int neighbors_batch(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                     int32_t *ids, void *work) {
     if (dev->op.neighbors) return dev->op.neighbors(dev, f, n, d, o, ids, work);
-    /* the search shares its bits with cpu_gemm alone; any other device takes the plain way */
-    if (dev->op.gemm != cpu_gemm) return neighbors_dense(dev, f, n, d, o, ids);
-    return o->local ? neighbors_local(dev, f, n, d, o->k, ids)
-                    : neighbors_sparse(dev, f, n, d, o, ids);
+    return neighbors_here(dev, NULL, f, n, d, o, ids);
 }
 
 enum {
@@ -61,6 +68,7 @@ enum {
 /* Features and lists of a call on a device with memory of its own; `there`: they lie in it. */
 typedef struct remote {
     device *dev;
+    ranks *over;           /* that share the search of a whole set, or NULL */
     const float *features; /* [n,d] */
     int n, d;
     const conr_neighbors_options *o;
@@ -109,19 +117,38 @@ static int check_similar(const float *values, size_t count) {
     return 0;
 }
 
+/* The best of S of all rows, [n,width]; each rank looks for those of as many rows and shows them to
+ * the others.  near, scores: device memory with room for all that the ranks send. */
+static int search_there(const remote *r, const float *f, int width, int rows, int32_t *near,
+                        float *scores) {
+    int rc = 0, rank = r->over ? r->over->rank : 0, first = rank * rows;
+    int count = first >= r->n ? 0 : r->n - first < rows ? r->n - first : rows;
+    device *dev = r->dev;
+    int32_t *mine = near + (size_t)first * width;
+    float *values = scores + (size_t)first * width;
+    TRY(dev->op.search(dev, f, r->n, r->d, first, count, width, mine, values));
+    if (!r->over) goto done;
+    TRY(ranks_gather(r->over, dev, mine, (size_t)rows * width * sizeof *mine, near));
+    TRY(ranks_gather(r->over, dev, values, (size_t)rows * width * sizeof *values, scores));
+done:
+    return rc;
+}
+
 /* A whole set: the search on the device, which is nearly all the work, and the rest here. */
 static int set_there(const remote *r) {
     int rc = 0, width = r->o->local ? r->o->k : affinity_width(r->o);
     device *dev = r->dev;
     size_t lists = (size_t)r->n * width, result = (size_t)r->n * r->o->k * sizeof(int32_t);
+    int ranks_there = r->over ? r->over->count : 1, rows = (r->n + ranks_there - 1) / ranks_there;
+    size_t sent = (size_t)rows * ranks_there * width; /* the last rank's may end behind the rows */
     void *f = NULL, *near = NULL, *scores = NULL;
     int32_t *by_s = NULL, *ids = NULL;
     float *values = NULL;
     TRY(dev->op.alloc(dev, (size_t)r->n * r->d * sizeof(float), &f));
-    TRY(dev->op.alloc(dev, lists * sizeof(int32_t), &near));
-    TRY(dev->op.alloc(dev, lists * sizeof(float), &scores));
+    TRY(dev->op.alloc(dev, sent * sizeof(int32_t), &near));
+    TRY(dev->op.alloc(dev, sent * sizeof(float), &scores));
     TRY(unit_rows(r, f));
-    TRY(dev->op.search(dev, f, r->n, r->d, width, near, scores));
+    TRY(search_there(r, f, width, rows, near, scores));
     values = memory_new("neighbors", lists, sizeof *values);
     TRY(values ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
@@ -158,13 +185,13 @@ int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
     int n = (int)rows, d = (int)width;
     o.k = at_most(o.k, n), o.k1 = at_most(o.k1, n), o.k2 = at_most(o.k2, n);
     if (c->dev->op.search) {
-        remote r = {c->dev, features, n, d, &o, ids, there};
+        remote r = {c->dev, context_together(c), features, n, d, &o, ids, there};
         return n <= BATCH_ROWS ? batch_there(&r) : set_there(&r);
     }
     float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
     if (!unit) return CONR_ENOMEM;
     TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, unit + (size_t)n * d));
-    TRY(neighbors_batch(c->dev, unit, n, d, &o, ids, NULL));
+    TRY(neighbors_here(c->dev, context_together(c), unit, n, d, &o, ids));
 done:
     free(unit);
     return rc;

@@ -13,7 +13,7 @@
 #define CONR_NEIGHBORS_H
 
 #include "conr.h"
-#include "device/device.h"
+#include "device/ranks.h"
 
 /* f: [n,d], unit rows or zero.  o: k, k1, k2 between 1 and n.  ids: [n,k]. */
 
@@ -21,9 +21,9 @@
 int neighbors_dense(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                     int32_t *ids);
 /* Rows of a few dozen entries; beyond WHOLE_ROWS (whole.h) memory grows with n, not with n^2.  For
- * any n. */
-int neighbors_sparse(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
-                     int32_t *ids);
+ * any n.  over: ranks that share the search, or NULL. */
+int neighbors_sparse(device *dev, ranks *over, const float *f, int n, int d,
+                     const conr_neighbors_options *o, int32_t *ids);
 /* What follows the search: by_s, values: [n,width], the best of S as search_nearest gives them,
  * width at least k, k1 and k2; host memory. */
 int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, int n, int width,

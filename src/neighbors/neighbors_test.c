@@ -104,9 +104,9 @@ static void check_routes(int n, int d, const conr_neighbors_options *o) {
     size_t bytes = (size_t)n * o->k * sizeof(int32_t);
     int32_t *dense = malloc(bytes), *sparse = malloc(bytes);
     assert_ok(neighbors_dense(one->dev, x, n, d, o, dense));
-    assert_ok(neighbors_sparse(one->dev, x, n, d, o, sparse));
+    assert_ok(neighbors_sparse(one->dev, NULL, x, n, d, o, sparse));
     assert_memory_equal(dense, sparse, bytes);
-    assert_ok(neighbors_sparse(three->dev, x, n, d, o, sparse));
+    assert_ok(neighbors_sparse(three->dev, NULL, x, n, d, o, sparse));
     assert_memory_equal(dense, sparse, bytes);
     free(x), free(dense), free(sparse);
 }
@@ -129,7 +129,7 @@ static void check_searches(int n, int d, int k) {
     size_t count = (size_t)n * k;
     int32_t *whole = malloc(count * sizeof *whole), *rounds = malloc(count * sizeof *rounds);
     float *values = malloc(count * sizeof *values), *others = malloc(count * sizeof *others);
-    assert_ok(search_rounds(three->dev, x, n, d, k, rounds, others));
+    assert_ok(search_rounds(three->dev, NULL, x, n, d, k, rounds, others));
     for (int threads = 1; threads <= 3; threads += 2) {
         assert_ok(search_whole((threads == 1 ? one : three)->dev, x, n, d, k, whole, values));
         assert_memory_equal(whole, rounds, count * sizeof *whole);

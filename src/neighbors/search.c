@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 enum { BLOCK_BYTES = 512 * 1024 }; /* of packed rows: half of a second cache */
+enum { MERGED = 1 << 20 };         /* entries of lists that ranks show each other at a time */
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t four_masks __attribute__((vector_size(16)));
@@ -97,12 +98,12 @@ static void play(const search *s, int a, int b) {
         }
 }
 
-/* Rounds [first, last): in round t block a meets block (t - a) mod blocks.  A game waits for the
- * earlier games of its two blocks, not for the whole round. */
-static void tournament(const search *s, int blocks, int first, int last, int threads) {
+/* Rounds first, first + step, ... before last: in round t block a meets block (t - a) mod blocks.
+ * A game waits for the earlier games of its two blocks, not for the whole round. */
+static void tournament(const search *s, int blocks, int first, int step, int last, int threads) {
 #pragma omp parallel num_threads(threads)
 #pragma omp single
-    for (int t = first; t < last; t++)
+    for (int t = first; t < last; t += step)
         for (int a = 0; a < blocks; a++) {
             int b = (t - a + blocks) % blocks;
             if (a == b) {
@@ -115,10 +116,39 @@ static void tournament(const search *s, int blocks, int first, int last, int thr
         }
 }
 
-int search_rounds(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
+/* Every rank has seen other rounds: the best of all their lists, which are ordered alike. */
+static int merge_lists(ranks *over, const search *s) {
+    int rc = 0, k = s->k, most = MERGED / k + 1; /* rows at a time */
+    size_t each = (size_t)most * k;
+    int32_t *ids = memory_new("nearest neighbors", each * (size_t)over->count, sizeof *ids);
+    float *values = memory_new("nearest neighbors", each * (size_t)over->count, sizeof *values);
+    TRY(ids && values ? 0 : CONR_ENOMEM);
+    for (int i0 = 0; i0 < s->n; i0 += most) {
+        int rows = s->n - i0 < most ? s->n - i0 : most;
+        size_t here = (size_t)rows * k, at = (size_t)i0 * k;
+        TRY(ranks_share(over, s->ids + at, here * sizeof *ids, ids));
+        TRY(ranks_share(over, s->values + at, here * sizeof *values, values));
+        for (int r = 0; r < over->count; r++)
+            for (int i = 0; r != over->rank && i < rows; i++)
+                for (int e = 1; e < k; e++) {
+                    size_t from = (size_t)r * here + (size_t)i * k + e;
+                    if (ids[from] == INT32_MAX) break;
+                    search_offer(k - 1, s->ids + at + (size_t)i * k + 1,
+                                 s->values + at + (size_t)i * k + 1, ids[from], values[from]);
+                }
+    }
+done:
+    free(ids), free(values);
+    return rc;
+}
+
+int search_rounds(device *dev, ranks *over, const float *f, int n, int d, int k, int32_t *ids,
+                  float *values) {
     const gemm_kernel *g = gemm_kernel_best();
     search s = {.kernel = g, .n = n, .d = d, .k = k, .ids = ids, .values = values};
-    s.block = block_rows(g, n, d, dev->threads);
+    int rank = over ? over->rank : 0, count = over ? over->count : 1, rc = 0;
+    s.block = block_rows(g, n, d, dev->threads * count);
+    if (over && (rc = ranks_tell(over, &s.block, sizeof s.block)) < 0) return rc;
     size_t padded = (size_t)((n + s.block - 1) / s.block) * s.block;
     size_t tall = gemm_panels_size(n, d, g->mr), wide = gemm_panels_size(n, d, g->nr);
     float *memory = memory_new("nearest neighbors", tall + wide + padded, sizeof *memory);
@@ -138,17 +168,21 @@ int search_rounds(device *dev, const float *f, int n, int d, int k, int32_t *ids
         }
     }
     /* where it takes long in a few parts, so that the caller hears of it and can stop */
-    int blocks = (n + s.block - 1) / s.block, part = blocks > 64 ? blocks / 16 : blocks, rc = 0;
+    int blocks = (n + s.block - 1) / s.block, part = blocks > 64 ? blocks / 16 : blocks;
+    part = (part + count - 1) / count * count;
     for (int t = 0; t < blocks && rc == 0; t += part) {
-        tournament(&s, blocks, t, t + part < blocks ? t + part : blocks, dev->threads);
+        tournament(&s, blocks, t + rank, count, t + part < blocks ? t + part : blocks,
+                   dev->threads);
         rc = device_report(dev, "nearest neighbors", t + part, blocks);
     }
     free(memory);
+    if (rc == 0 && over) rc = merge_lists(over, &s);
     return rc;
 }
 
-int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
+int search_nearest(device *dev, ranks *over, const float *f, int n, int d, int k, int32_t *ids,
+                   float *values) {
     ASSERT(k >= 1 && k <= n);
     return n <= WHOLE_ROWS ? search_whole(dev, f, n, d, k, ids, values)
-                           : search_rounds(dev, f, n, d, k, ids, values);
+                           : search_rounds(dev, over, f, n, d, k, ids, values);
 }

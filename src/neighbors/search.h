@@ -2,17 +2,20 @@
 #ifndef CONR_SEARCH_H
 #define CONR_SEARCH_H
 
-#include "device/device.h"
+#include "device/ranks.h"
 
 /* The k best of each row of S = F F^T: the row itself first, then the larger value, then the lower
  * index.  f: [n,d], unit rows; k <= n.  ids, values: [n,k]; values are S's, bit by bit those of
  * cpu_gemm, but 1 for the row itself.  Memory beside the results is two packed copies of f, and S
- * itself where n <= WHOLE_ROWS (whole.h). */
-int search_nearest(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values);
+ * itself where n <= WHOLE_ROWS (whole.h).  over: ranks that call it together and share the work of
+ * large sets; NULL: none. */
+int search_nearest(device *dev, ranks *over, const float *f, int n, int d, int k, int32_t *ids,
+                   float *values);
 
 /* Its two ways, with the same result: S kept whole (search_whole.c), and in rounds of blocks. */
 int search_whole(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values);
-int search_rounds(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values);
+int search_rounds(device *dev, ranks *over, const float *f, int n, int d, int k, int32_t *ids,
+                  float *values);
 
 /* Puts (value, id) into a list of k ordered by the larger value, then the lower id, whose last
  * falls out; nothing happens when it does not beat the last.  k > 0. */

@@ -243,21 +243,23 @@ static __global__ void set_column(float *x, int n, int stride, float value) {
     if (i < n) x[(size_t)i * stride] = value;
 }
 
-static int search(device *dev, const float *f, int n, int d, int k, int32_t *ids, float *values) {
-    int rows = SEARCH_NUMBERS / n < 1 ? 1 : SEARCH_NUMBERS / n, rc = 0;
+static int search(device *dev, const float *f, int n, int d, int first, int rows, int k,
+                  int32_t *ids, float *values) {
+    int most = SEARCH_NUMBERS / n < 1 ? 1 : SEARCH_NUMBERS / n, rc = 0;
     void *s = NULL;
-    rows = rows < n ? rows : n;
-    rc = dev->op.alloc(dev, (size_t)rows * n * sizeof(float), &s);
-    for (int i = 0; rc == 0 && i < n; i += rows) {
-        int here = n - i < rows ? n - i : rows;
-        rc = dev->op.gemm(dev, false, true, here, n, d, 1, f + (size_t)i * d, d, f, d, 0,
+    most = most < rows ? most : rows;
+    if (rows < 1) return 0;
+    rc = dev->op.alloc(dev, (size_t)most * n * sizeof(float), &s);
+    for (int i = 0; rc == 0 && i < rows; i += most) {
+        int here = rows - i < most ? rows - i : most;
+        rc = dev->op.gemm(dev, false, true, here, n, d, 1, f + (size_t)(first + i) * d, d, f, d, 0,
                           (float *)s, n);
         if (rc == 0)
-            rc = cuda_top_k(dev, (float *)s, here, n, n, i, k, ids + (size_t)i * k,
+            rc = cuda_top_k(dev, (float *)s, here, n, n, first + i, k, ids + (size_t)i * k,
                             values + (size_t)i * k);
     }
     if (rc == 0) {
-        set_column<<<blocks_for(n, BLOCK), BLOCK, 0, STREAM(dev)>>>(values, n, k, 1);
+        set_column<<<blocks_for(rows, BLOCK), BLOCK, 0, STREAM(dev)>>>(values, rows, k, 1);
         rc = LAUNCHED("search");
     }
     if (rc == 0) rc = dev->op.sync(dev);

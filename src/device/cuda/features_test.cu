@@ -520,7 +520,7 @@ static void check_search() {
         int32_t *ids_on = on_gpu((int32_t *)NULL, (size_t)n * k);
         CHECK(chain_gemm(NULL, 0, 0, n, n, d, 1, f, d, f, d, 0, s, n));
         CHECK(ref.op.top_k(&ref, s, n, n, n, 0, k, ids, values));
-        CHECK(gpu.op.search(&gpu, f_on, n, d, k, ids_on, values_on));
+        CHECK(gpu.op.search(&gpu, f_on, n, d, 0, n, k, ids_on, values_on));
         int32_t *got = on_host(ids_on, (size_t)n * k);
         float *scores = on_host(values_on, (size_t)n * k);
         int bad = 0;
@@ -545,7 +545,7 @@ static void check_search() {
     CHECK(gpu.op.rows_normalize(&gpu, f_on, n, d, f_on, norm));
     for (int i = 0; i < 3; i++) {
         double before = seconds_of(0);
-        CHECK(gpu.op.search(&gpu, f_on, n, d, k, ids, values));
+        CHECK(gpu.op.search(&gpu, f_on, n, d, 0, n, k, ids, values));
         if (i == 2) printf("search %dx%d k %d: %.1f ms\n", n, d, k, 1000 * seconds_of(before));
     }
     free(f), cudaFree(f_on), cudaFree(norm), cudaFree(values), cudaFree(ids);
@@ -576,12 +576,12 @@ static void check_kmeans_case(const kmeans_case *c) {
     double best = 1e9;
     for (int i = 0; i < 3; i++) {
         double before = seconds_of(0);
-        CHECK(gpu.op.kmeans(&gpu, f_on, n, d, &o, centroids, labels, NULL));
+        CHECK(gpu.op.kmeans(&gpu, f_on, n, d, &o, 0, centroids, labels, NULL));
         double took = seconds_of(before);
         best = took < best ? took : best;
     }
     float *first = on_host(centroids, (size_t)K * d);
-    CHECK(gpu.op.kmeans(&gpu, f_on, n, d, &o, centroids, labels, &h));
+    CHECK(gpu.op.kmeans(&gpu, f_on, n, d, &o, 0, centroids, labels, &h));
     float *means = on_host(centroids, (size_t)K * d);
     int32_t *got = on_host(labels, n);
     expect(!memcmp(first, means, (size_t)K * d * sizeof *means),

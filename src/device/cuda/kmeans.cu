@@ -260,19 +260,20 @@ static __global__ void choose(km m, int step, int per_run, int parity) {
     if (lane == 0) m.row[!parity][run * m.trials + warp] = i;
 }
 
-static __global__ void first_rows(km m, uint64_t seed, int seeded) {
+static __global__ void first_rows(km m, uint64_t seed, int first, int seeded) {
     int run = blockIdx.x * BLOCK + threadIdx.x;
     if (run >= seeded) return;
-    rng r = rng_at(seed, (uint32_t)run, 0, RNG_KMEANS);
+    rng r = rng_at(seed, (uint32_t)(first + run), 0, RNG_KMEANS);
     m.row[0][run] = (int32_t)rng_below(&r, (uint32_t)m.n);
     m.random[run] = r;
 }
 
-static int choose_seeds(device *dev, const km &m, int seeded, uint64_t seed) {
+/* Of runs `first_run` .. first_run + seeded - 1. */
+static int choose_seeds(device *dev, const km &m, int first_run, int seeded, uint64_t seed) {
     int rc = 0;
     cudaStream_t stream = STREAM(dev);
     if (seeded == 0) return 0;
-    first_rows<<<blocks_for(seeded, BLOCK), BLOCK, 0, stream>>>(m, seed, seeded);
+    first_rows<<<blocks_for(seeded, BLOCK), BLOCK, 0, stream>>>(m, seed, first_run, seeded);
     for (int step = 0; step < m.K; step++) {
         int per_run = step ? m.trials : 1, candidates = seeded * per_run;
         int most = rows_at_once(m, candidates);
@@ -678,7 +679,7 @@ static int run_all(device *dev, const km &m, const conr_kmeans_options *o, int32
 }
 
 /* The steps of all runs in order, for the caller. */
-static int fill_history(device *dev, const km &m, int iterations, const int32_t *done,
+static int fill_history(device *dev, const km &m, int first, int iterations, const int32_t *done,
                         conr_kmeans_history *h) {
     int rc = 0, steps = 0, longest = 0;
     for (int r = 0; r < m.runs; r++) {
@@ -693,19 +694,16 @@ static int fill_history(device *dev, const km &m, int iterations, const int32_t 
         rc = dev->op.get(dev, record, m.record + (size_t)r * iterations,
                          (size_t)done[r] * sizeof *record);
         for (int i = 0; rc == 0 && i < done[r]; i++)
-            h->step[h->steps++] = conr_kmeans_step{r,
-                                                   i + 1,
-                                                   record[i].objective,
-                                                   record[i].imbalance,
-                                                   record[i].moved,
-                                                   record[i].refilled};
+            h->step[h->steps++] =
+                conr_kmeans_step{first + r,           i + 1,           record[i].objective,
+                                 record[i].imbalance, record[i].moved, record[i].refilled};
     }
     free(record);
     return rc;
 }
 
 static int kmeans(device *dev, const float *features, int n, int d, const conr_kmeans_options *o,
-                  float *centroids, int32_t *labels, conr_kmeans_history *history) {
+                  int first, float *centroids, int32_t *labels, conr_kmeans_history *history) {
     km m = {};
     int rc = 0, best = 0;
     cudaStream_t stream = STREAM(dev);
@@ -721,7 +719,7 @@ static int kmeans(device *dev, const float *features, int n, int d, const conr_k
     if (rc == 0) rc = dev->op.alloc(dev, lay_out(&m, NULL, longest, o->restarts), &memory);
     if (rc == 0) lay_out(&m, (char *)memory, longest, o->restarts);
     if (rc == 0) rc = prepare(dev, &m, features);
-    if (rc == 0) rc = choose_seeds(dev, m, o->restarts, o->seed);
+    if (rc == 0) rc = choose_seeds(dev, m, first, o->restarts, o->seed);
     size_t size = (size_t)m.K * d * sizeof(float);
     if (rc == 0 && o->start) rc = dev->op.alloc(dev, size, &start);
     if (rc == 0 && o->start) rc = dev->op.put(dev, start, o->start, size);
@@ -746,18 +744,18 @@ static int kmeans(device *dev, const float *features, int n, int d, const conr_k
         rc = LAUNCHED("k-means");
     }
     int most = rows_at_once(m, m.K);
-    for (int first = 0; rc == 0 && first < n; first += most) {
-        int rows = n - first < most ? n - first : most;
-        if ((rc = multiply(dev, m, m.K, first, rows)) < 0) break;
-        final_labels<<<blocks_for(rows, BLOCK), BLOCK, 0, stream>>>(m, first, rows, labels);
+    for (int i = 0; rc == 0 && i < n; i += most) {
+        int rows = n - i < most ? n - i : most;
+        if ((rc = multiply(dev, m, m.K, i, rows)) < 0) break;
+        final_labels<<<blocks_for(rows, BLOCK), BLOCK, 0, stream>>>(m, i, rows, labels);
         rc = LAUNCHED("k-means");
     }
     if (rc == 0 && history) {
         final_sum<<<1, BLOCK, 0, stream>>>(m);
         rc = LAUNCHED("k-means");
-        if (rc == 0) rc = fill_history(dev, m, longest, done, history);
+        if (rc == 0) rc = fill_history(dev, m, first, longest, done, history);
         if (rc == 0) rc = dev->op.get(dev, &history->objective, m.objective, sizeof(double));
-        history->run = best;
+        history->run = first + best;
     }
     if (rc == 0) rc = dev->op.sync(dev);
     dev->op.free(dev, start);
