@@ -75,23 +75,14 @@ done:
     return rc;
 }
 
-/* The mean of K rows: what both sides are shifted by, so that a row's label depends on itself and
- * the centroids alone. */
-static void middle(const float *rows, int64_t n, int d, float *out) {
-    for (int j = 0; j < d; j++) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; i++) sum += rows[i * d + j];
-        out[j] = (float)(sum / (double)n);
-    }
-}
-
 static int assign_features(device *dev, const float *features, int n, int d, conr_metric metric,
                            const float *centroids, int K, int32_t *labels, float *distances) {
     points p = {0};
     float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
     int rc = shift ? 0 : CONR_ENOMEM;
     TRY(rc);
-    middle(centroids, K, d, shift);
+    /* of the centroids: a row's label depends on itself and them alone */
+    points_middle(centroids, K, d, shift);
     TRY(points_make(dev, features, n, d, metric, shift, &p));
     TRY(assign(dev, &p, centroids, K, labels, distances));
 done:
@@ -330,7 +321,7 @@ static int kmeans_here(device *dev, ranks *over, const float *features, int n, i
     double *best = memory_new("k-means", (size_t)o->clusters * d, sizeof *best);
     float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
     TRY(best && shift ? 0 : CONR_ENOMEM);
-    middle(features, n, d, shift);
+    points_middle(features, n, d, shift);
     TRY(points_make(dev, features, n, d, o->metric, shift, &p));
     TRY(run_all(dev, over, &p, o, &r, best, &best_run));
     for (size_t at = 0; at < (size_t)o->clusters * d; at++)

@@ -264,6 +264,10 @@ static void estimates_the_number(void **state) {
     assert_ok(conr_choose_clusters(three, many, 3000, 24, &o, 2, 80, &chosen, NULL));
     assert_in_range(chosen, 38, 44);
     free(many);
+    float *pair = blobs(1500, 24, 2, 0.3, NULL); /* two, though more may be asked for */
+    assert_ok(conr_choose_clusters(three, pair, 1500, 24, &o, 1, 20, &chosen, NULL));
+    assert_int_equal(chosen, 2);
+    free(pair);
     float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: nothing finer comes out again */
     assert_ok(conr_choose_clusters(three, noise, 1500, 24, &o, 1, 20, &chosen, NULL));
     assert_int_equal(chosen, 1);

@@ -59,6 +59,14 @@ static int measure(const device *dev, points *p) {
     return 0;
 }
 
+void points_middle(const float *rows, int64_t n, int d, float *out) {
+    for (int j = 0; j < d; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += rows[i * d + j];
+        out[j] = (float)(sum / (double)n);
+    }
+}
+
 int points_make(device *dev, const float *features, int n, int d, conr_metric metric,
                 const float *shift, points *out) {
     const gemm_kernel *g = gemm_kernel_best();

@@ -26,6 +26,9 @@ typedef struct points {
     double squares;  /* sum of |x|^2; n for cosine */
 } points;
 
+/* The mean of n rows, a usual shift.  out: [d] */
+void points_middle(const float *rows, int64_t n, int d, float *out);
+
 /* shift: [d], copied; only for the Euclidean metric.  The features have been checked. */
 int points_make(device *dev, const float *features, int n, int d, conr_metric metric,
                 const float *shift, points *out);
