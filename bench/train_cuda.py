@@ -2,14 +2,18 @@
 """A whole BYOL step on one GPU: conr beside PyTorch, in one go.
 
     bench/train_cuda.py [--conr build-cuda/conr] [--batch 256] [--modes eager graph compile] [--seconds 3]
+                        [--encoder resnet34 --stem imagenet --size 224] [--tune default]
 
-CIFAR ResNet-18, two views of --batch images of 32x32, heads 4096/256, SGD with momentum and decay,
+CIFAR ResNet-18 unless told otherwise, two views of --batch images of 32x32, heads 4096/256, SGD with momentum and decay,
 moving average; images stay where they are (no views).  PyTorch runs in bf16 autocast, channels-last,
 both views as one batch, fused SGD: eager, captured in a CUDA graph, and compiled in a CUDA graph;
 the fastest is the peer.  conr and the peer then take turns.  Prints a table and the ratio."""
 import argparse, json, subprocess, sys, time
 
-def torch_step(batch, mode):
+BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+
+def torch_step(a, mode):
+    batch = a.batch
     import torch, torch.nn as nn, torch.nn.functional as F
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
@@ -29,9 +33,11 @@ def torch_step(batch, mode):
         return nn.Sequential(nn.Linear(i, 4096), nn.BatchNorm1d(4096), nn.ReLU(inplace=True), nn.Linear(4096, 256))
 
     def encoder():
-        layers, c = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)], 64
-        for i, w in enumerate((64, 128, 256, 512)):
-            layers += [Block(c, w, 2 if i else 1), Block(w, w, 1)]
+        first = nn.Conv2d(3, 64, 3, 1, 1, bias=False) if a.stem == "cifar" else nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        layers, c = [first, nn.BatchNorm2d(64), nn.ReLU(inplace=True)], 64
+        if a.stem == "imagenet": layers.append(nn.MaxPool2d(3, 2, 1))
+        for i, (w, blocks) in enumerate(zip((64, 128, 256, 512), BLOCKS[a.encoder])):
+            layers += [Block(c, w, 2 if i else 1)] + [Block(w, w, 1) for _ in range(blocks - 1)]
             c = w
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head(512))
 
@@ -42,7 +48,7 @@ def torch_step(batch, mode):
     for p in target.parameters(): p.requires_grad_(False)
     params = list(online.parameters()) + list(predictor.parameters())
     opt = torch.optim.SGD(params, lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
-    x = torch.rand(2 * batch, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+    x = torch.rand(2 * batch, 3, a.size, a.size, device="cuda").to(memory_format=torch.channels_last)
     mine, theirs = list(online.parameters()), list(target.parameters())
 
     def loss_of(x):
@@ -52,7 +58,7 @@ def torch_step(batch, mode):
                 k = F.normalize(target(x).float(), dim=1)
             return -(q * torch.cat((k[batch:], k[:batch]))).sum() / batch
 
-    forward = torch.compile(loss_of, mode="max-autotune-no-cudagraphs") if mode == "compile" else loss_of
+    forward = torch.compile(loss_of, mode=a.tune) if mode == "compile" else loss_of
 
     def step():
         opt.zero_grad(set_to_none=True)
@@ -77,13 +83,14 @@ def torch_ms(step, seconds):
     while time.time() - begin < seconds:
         torch.cuda.synchronize()
         t = time.perf_counter()
-        for _ in range(20): step()
+        for _ in range(10): step()
         torch.cuda.synchronize()
-        best = min(best, (time.perf_counter() - t) / 20)
+        best = min(best, (time.perf_counter() - t) / 10)
     return 1e3 * best
 
-def conr_ms(conr, batch, seconds):
-    command = [conr, "bench", "train", "--device", "cuda", "--byol", "--batch", str(batch), "--seconds", str(seconds), "--json"]
+def conr_ms(a):
+    command = [a.conr, "bench", "train", "--device", "cuda", "--byol", "--batch", str(a.batch), "--seconds", str(a.seconds), "--json",
+               "--encoder", a.encoder, "--stem", a.stem, "--size", str(a.size)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode: sys.exit(done.stderr.strip())
     return 1e3 * json.loads(done.stdout)["seconds"]
@@ -92,6 +99,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--conr", default="build-cuda/conr")
     p.add_argument("--batch", type=int, default=256)
+    p.add_argument("--encoder", default="resnet18", choices=BLOCKS)
+    p.add_argument("--stem", default="cifar", choices=("cifar", "imagenet"))
+    p.add_argument("--size", type=int, default=32)
+    p.add_argument("--tune", default="max-autotune-no-cudagraphs", help="torch.compile's mode; default compiles faster")
     p.add_argument("--modes", nargs="+", default=["eager", "graph", "compile"])
     p.add_argument("--seconds", type=float, default=3)
     p.add_argument("--rounds", type=int, default=2)
@@ -99,16 +110,16 @@ def main():
     import torch
     steps = {}
     for mode in a.modes:
-        steps[mode] = torch_step(a.batch, mode)
+        steps[mode] = torch_step(a, mode)
         print(f"  torch {torch.__version__} {mode:8} {torch_ms(steps[mode], 1):7.2f} ms", flush=True)
     peer = min(steps, key=lambda m: torch_ms(steps[m], 1))
     ours, theirs = [], []
     for _ in range(a.rounds):
-        ours.append(conr_ms(a.conr, a.batch, a.seconds))
+        ours.append(conr_ms(a))
         theirs.append(torch_ms(steps[peer], a.seconds))
         print(f"  round: conr {ours[-1]:.2f} ms, torch ({peer}) {theirs[-1]:.2f} ms", flush=True)
     o, t = min(ours), min(theirs)
-    print(f"{torch.cuda.get_device_name()}: conr {o:.2f} ms ({1e3 / o:.0f} it/s), torch {peer} {t:.2f} ms ({1e3 / t:.0f} it/s); conr is {t / o:.2f} times as fast")
+    print(f"{torch.cuda.get_device_name()}, {a.encoder} at {a.size} pixels, batch {a.batch}: conr {o:.2f} ms ({1e3 / o:.0f} it/s), torch {peer} {t:.2f} ms ({1e3 / t:.0f} it/s); conr is {t / o:.2f} times as fast")
 
 if __name__ == "__main__":
     main()
