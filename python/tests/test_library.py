@@ -134,7 +134,8 @@ def test_what_a_progress_callback_raises_stops_the_work(images, tmp_path):
 def test_ctrl_c_saves_and_raises_keyboard_interrupt(images, tmp_path):
     np.save(tmp_path / "x.npy", images)
     script = f"""
-import conr, sys
+import conr, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started behind a shell's back ignores it
 told = []
 def tell(p):
     if p.epoch and p.done > 2 and not told:
