@@ -638,6 +638,9 @@ def make_all(seed):
     return {f"{name}.safetensors": data for name, data in files.items()}
 
 
+ROUNDING = 1e-13  # double sums of another BLAS; the tests hold to 1e-5
+
+
 def check(name, data):
     """Says whether the file here is these bytes; if not, how far its numbers are from them."""
     path = HERE / name
@@ -649,7 +652,8 @@ def check(name, data):
     if [(k, v.shape) for k, v in new.items()] != [(k, v.shape) for k, v in old.items()]:
         return "DIFFERENT tensors"
     apart = max(np.abs(new[k] - old[k]).max() / max(np.abs(new[k]).max(), 1e-30) for k in new)
-    return f"DIFFERENT bytes, numbers at most {apart:.1e} apart, relative to their tensor's largest"
+    verdict = "same but for rounding" if apart <= ROUNDING else "DIFFERENT bytes"
+    return f"{verdict}, numbers at most {apart:.1e} apart, relative to their tensor's largest"
 
 
 def main():
@@ -665,7 +669,7 @@ def main():
             (HERE / name).write_bytes(data)
         print(f"{name:24s} {len(data):8d} bytes {len(unpack(data)):4d} tensors  {verdicts[-1]}")
     print(f"{'total':24s} {sum(map(len, files.values())):8d} bytes")
-    return int(any(v not in ("same", "written") for v in verdicts))
+    return int(any(not v.startswith(("same", "written")) for v in verdicts))
 
 
 if __name__ == "__main__":
