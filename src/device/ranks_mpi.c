@@ -164,8 +164,11 @@ static int watch_end(device *dev) {
     return dev->op.moment(dev, &watched[n_watched++].to);
 }
 
-/* What ends last was begun first: said after the GPU's driver was woken, this is before its end. */
-static void end_gpu(void) {
+/* What ends last was begun first: said after the GPU's driver was woken, this is before its end.
+ * After a failure NCCL may wait for the others for ever: `end` is what brings them down. */
+static void end_gpu(int status, void *unused) {
+    (void)unused;
+    if (status && !agreed_to_stop) return;
     ranks_gpu_free(world.gpu);
     world.gpu = NULL;
 }
@@ -179,7 +182,7 @@ static int gpu_of(ranks *r, device *dev, ranks_gpu **out) {
         if (r->rank == 0) TRY(ranks_gpu_id(id));
         TRY(checked(MPI_Bcast(id, sizeof id, MPI_BYTE, 0, g->comm), "broadcast"));
         TRY(ranks_gpu_new(dev, id, r->rank, r->count, &g->gpu));
-        if (g == &world) atexit(end_gpu);
+        if (g == &world) on_exit(end_gpu, NULL);
     }
     *out = g->gpu;
 done:
