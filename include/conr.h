@@ -80,7 +80,7 @@ CONR_API int conr_rank(int *count);
 
 /* With 1, conr_neighbors and conr_kmeans are from now on called by all of these processes at once,
  * with the same arrays and options, and share the work; all get the same result, which is that of
- * one alone.  With 0, as at first, each works for itself. */
+ * one alone.  With 0, as at first, each works for itself; reports are one process's. */
 CONR_API void conr_set_together(conr *c, int yes);
 
 /* The opened device in words, e.g. "cpu, 2 threads".  Owned by the context. */

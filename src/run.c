@@ -758,7 +758,9 @@ static int ask(const conr_progress *p, void *user) {
 int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train_options *o,
                conr_train_result *result) {
     int rc = 0;
+    bool together = c->together; /* rank 0 makes calls alone here */
     run r = {.c = c, .images = m, .to = o, .began = clock_now(), .ranks = &c->ranks};
+    c->together = false;
     r.leads = c->ranks.rank == 0;
     r.asked = (asked){.on_progress = c->dev->on_progress, .user = c->dev->progress_user};
     if (c->ranks.count > 1) conr_set_progress(c, ask, &r.asked);
@@ -771,6 +773,7 @@ int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train
 done:
     trainer_close(r.t);
     conr_set_progress(c, r.asked.on_progress, r.asked.user);
+    c->together = together;
     c->dev->choices = NULL;
     store_close(&r.store);
     free(r.truth);

@@ -151,6 +151,7 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     /* the runs of k-means in here are not the caller's to follow */
     device dev = *c->dev, host = *c->host;
     conr quiet = *c;
+    quiet.together = false; /* one rank may be asking alone */
     dev.on_progress = host.on_progress = NULL;
     quiet.dev = &dev, quiet.host = c->host == c->dev ? &dev : &host;
     chooser s = {.c = &quiet, .o = o, .n = n < SAMPLE ? (int)n : SAMPLE, .d = (int)d};
