@@ -4,7 +4,7 @@
     bench/train_cuda.py [--conr build-cuda/conr] [--batch 256] [--modes eager graph compile] [--seconds 3]
                         [--encoder resnet34 --stem imagenet --size 224] [--tune default]
 
-CIFAR ResNet-18 unless told otherwise, two views of --batch images of 32x32, heads 4096/256, SGD with momentum and decay,
+CIFAR ResNet-18 unless told otherwise, two views of --batch images of --size pixels, heads 4096/256, SGD with momentum and decay,
 moving average; images stay where they are (no views).  PyTorch runs in bf16 autocast, channels-last,
 both views as one batch, fused SGD: eager, captured in a CUDA graph, and compiled in a CUDA graph;
 the fastest is the peer.  conr and the peer then take turns.  Prints a table and the ratio."""

@@ -85,7 +85,8 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
     labels_ : int32 [n]
         Of a CUDA tensor: an int64 tensor on its device, as which predict gives them, too.
     cluster_centers_ : float32 [K, d]
-        Of a CUDA tensor: a tensor on its device.  Plain means (of the unit rows, where the metric is cosine: not scaled to length 1).
+        Plain means (of the unit rows, where the metric is cosine: not scaled to length 1).  Of a
+        CUDA tensor: a tensor on its device.
     inertia_ : float
         Sum of squared distances, or of 1 - cos, of rows to their centroids.
     n_iter_ : int
