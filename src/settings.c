@@ -119,7 +119,7 @@ int settings_check(const train_options *o) {
         return fail(CONR_EINVAL, "accumulate %d: does not divide the batch of %d; use a divisor",
                     o->accumulate, o->batch);
     int part = o->batch / o->accumulate;
-    if (o->bn_group && part % o->bn_group)
+    if (o->bn_group && o->bn_group < part && part % o->bn_group)
         return fail(CONR_EINVAL,
                     "bn_group %d: does not divide the %d images that go through the network at "
                     "once (batch / accumulate); use a divisor",

@@ -29,7 +29,7 @@
     X(T, INT, hidden, 4096, 1, 1000000, "width of the heads inside") \
     X(T, INT, features, 256, 1, 1000000, "numbers of a feature: the heads' outputs") \
     X(T, INT, predictor_hidden, 4096, 1, 1000000, "width of the predictor inside") \
-    X(T, INT, bn_group, 0, 0, 1000000, "images that share batch statistics; 0: a whole view") \
+    X(T, INT, bn_group, 0, 0, 1000000, "images that share batch statistics; 0, or more than a view has: a whole view") \
     X(T, BOOL, shuffle_bn, false, "the target's groups are drawn at random") \
     /* views */ \
     X(T, FLOAT, crop_scale, 0.08, 0.001, 1, "least share of an image that a view shows") \

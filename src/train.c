@@ -478,7 +478,8 @@ done:
 
 /* Who shares batch statistics: a group lies within a rank, or over whole ranks. */
 static int open_norms(trainer *t, int *groups) {
-    int whole = t->m * t->ranks.count, span = t->o.bn_group ? t->o.bn_group : whole;
+    int whole = t->m * t->ranks.count, span = t->o.bn_group;
+    if (span == 0 || span > whole) span = whole;
     *groups = span < t->m ? t->m / span : 1;
     if (span <= t->m && t->m % span == 0) return ranks_part(&t->ranks, 1, &t->norm_ranks);
     if (span > t->m && span % t->m == 0 && t->ranks.count % (span / t->m) == 0)

@@ -334,6 +334,22 @@ static void shuffled_rows_return(void **state) {
     conr_settings_free(s);
 }
 
+/* A batch smaller than the group that shares statistics is one group. */
+static void a_group_ends_with_the_batch(void **state) {
+    (void)state;
+    conr_settings *s = settings("byol");
+    setting whole, larger;
+    open_trainer(s, &whole);
+    assert_ok(conr_settings_set(s, "bn_group", "128"));
+    open_trainer(s, &larger);
+    assert_ok(trainer_step(whole.t));
+    assert_ok(trainer_step(larger.t));
+    assert_memory_equal(larger.t->dw, whole.t->dw, whole.t->net.n_weights * sizeof(float));
+    close_trainer(&whole);
+    close_trainer(&larger);
+    conr_settings_free(s);
+}
+
 /* The balanced order draws small clusters as often as large ones. */
 static void balanced_order(void **state) {
     (void)state;
@@ -421,6 +437,7 @@ int main(void) {
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(shuffled_rows_return),
+        cmocka_unit_test(a_group_ends_with_the_batch),
         cmocka_unit_test(balanced_order),
         cmocka_unit_test(stops_and_resumes),
         cmocka_unit_test(broken_off_checkpoint),
