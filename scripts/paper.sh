@@ -1,6 +1,6 @@
 #!/bin/sh
 # The paper's CIFAR-10 numbers: stage 1 once, CoNR, and every row of the ablation from the same
-# stage-1 checkpoint.  About 27 minutes on one H200 for the first run, 6 for each row more; whatever
+# stage-1 checkpoint.  About 26 minutes on one H200 for the first run, 5.5 for each row more; whatever
 # is finished is not repeated when the script is called again.
 #
 #   scripts/paper.sh cifar-10-batches-bin runs/paper
