@@ -193,7 +193,7 @@ typedef struct device_ops {
                           float *dbeta, act *d_out);
     /* second half: dy = gamma*invstd*(d - sums[0]/count - xhat*sums[1]/count); sums may have been
      * added up over ranks, count is the numbers a channel and group of all of them.  dz, z, relu as
-     * above; pass relu = false where dz is d_out of the first half.  dy may be dz. */
+     * above; pass relu = false where dz is d_out of the first half.  dy may be dz or y->y. */
     int (*norm_back_apply)(device *dev, const norm_shape *s, const normed *y, const act *z,
                            bool relu, const act *dz, const float *sums, double count, act *dy);
 

@@ -15,7 +15,6 @@ enum {
     Z,      /* behind norm, add and ReLU */
     Z_BACK, /* Z computed once more, for the backward sweep */
     G,      /* gradient of the layer's output; then, masked by the ReLU, of what was added */
-    DY,     /* gradient of Y where G is still needed (layers that add) */
     KINDS
 };
 
@@ -39,6 +38,7 @@ struct pass {
     void *work;         /* [workspace] bytes */
     pass_mode mode;     /* of the last forward */
     bool *has_gradient; /* [end]: in backward, G of the layer holds something to add to */
+    bool *made;         /* [end]: in backward, Z_BACK of the layer is there */
 };
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -48,11 +48,11 @@ static int output_kind(const layer *l) {
     return l->kind == LAYER_CONV && (l->norm || l->relu || l->add >= 0) && !l->joined ? Z : Y;
 }
 
-/* Whether layer l's Z is dropped after its forward use and made again: a norm + ReLU that adds
- * nothing needs only Y, also for its own mask.  The outputs of parts stay, for pass_output. */
+/* Whether layer l's Z is dropped after its forward use and made again from Y, and from what was
+ * added.  The outputs of parts stay, for pass_output: no part ends with norm and ReLU. */
 static bool made_again(const pass *p, int l) {
     const layer *x = &p->net->layer[l];
-    return p->o.backward && p->o.recompute && x->norm && x->relu && x->add < 0;
+    return p->o.backward && p->o.recompute && x->norm && x->relu;
 }
 
 static room *room_of(const pass *p, int layer, int kind) {
@@ -86,8 +86,34 @@ static int backward_turn(const pass *p, int i) {
     return i;
 }
 
-/* Lifetimes.  Moments: forward of layer l is l, its backward 2 end - 1 - its turn; the same order
- * of reads and writes as in forward_layer and backward_layer below. */
+/* Whether what layer l added is first made where l's output will lie, and l added to it there: a
+ * plain norm + ReLU that is needed again much later, as the stem's, does not wait in memory. */
+static bool added_in_place(const pass *p, int l) {
+    int from = p->net->layer[l].add;
+    return from >= 0 && made_again(p, from) && !p->made[from] && p->net->layer[from].add < 0;
+}
+
+/* Layer l's output is read at this moment of the backward sweep; if it is not there yet, it is made
+ * again out of tensors that must be.  As make_again below. */
+static void plan_output(pass *p, int l, int moment) {
+    const layer *x = p->net->layer;
+    int from = x[l].add;
+    touch(p, l, output_in_backward(p, l), moment);
+    if (!made_again(p, l) || p->made[l]) return;
+    p->made[l] = true;
+    touch(p, l, Y, moment);
+    if (from >= 0 && (x[from].joined || added_in_place(p, l)))
+        touch(p, from, Y, moment);
+    else if (from >= 0)
+        plan_output(p, from, moment);
+}
+
+/* The moments of a layer's backward: its norm's, its filter's gradient, its input's. */
+enum { AT_NORM, AT_FILTER, AT_DATA, MOMENTS };
+
+/* Lifetimes.  Moments: forward of layer l is l, its backward begins at end + MOMENTS times the
+ * turns before its own; the same order of reads and writes as in forward_layer and backward_layer
+ * below. */
 static void plan_lifetimes(pass *p) {
     int end = p->o.end;
     for (int l = 0; l < end; l++) {
@@ -110,43 +136,46 @@ static void plan_lifetimes(pass *p) {
     if (!p->o.backward) return;
 
     touch(p, end - 1, G, end);
-    for (int l = end - 1; l >= 0; l--) {
+    memset(p->made, 0, (size_t)end * sizeof *p->made);
+    for (int i = end - 1; i >= 0; i--) {
+        int l = backward_turn(p, i), moment = end + MOMENTS * (end - 1 - i);
         const layer *x = &p->net->layer[l];
-        int moment = 2 * end - 1 - backward_turn(p, l);
         touch(p, l, G, moment);
+        if (x->norm || x->relu) touch(p, l, Y, moment);
         if (x->add >= 0) {
-            touch(p, l, Z, moment); /* the mask */
-            touch(p, l, DY, moment);
+            plan_output(p, l, moment); /* the mask */
             share(p, x->add, G, l, G);
         }
-        if (x->norm || x->relu) touch(p, l, Y, moment);
+        touch(p, l, x->add >= 0 ? Y : G, moment + AT_DATA); /* where dy lies */
         if (x->in < 0) continue;
-        touch(p, x->in, output_in_backward(p, x->in), moment);
-        touch(p, x->in, G, moment);
+        plan_output(p, x->in, moment + (x->kind == LAYER_CONV ? AT_FILTER : AT_DATA));
+        touch(p, x->in, G, moment + AT_DATA);
     }
 }
 
+static int compare(long a, long b) { return (a > b) - (a < b); }
+
 static int by_birth(const void *a, const void *b) {
     const room *x = *(room *const *)a, *y = *(room *const *)b;
-    if (x->birth != y->birth) return x->birth < y->birth ? -1 : 1;
-    if (x->size != y->size) return x->size > y->size ? -1 : 1;
-    return x->home < y->home ? -1 : 1;
+    int order = compare(x->birth, y->birth);
+    if (!order) order = compare((long)y->size, (long)x->size);
+    return order ? order : compare(x->home, y->home);
 }
 
-/* First fit, in the order of births: each room takes the lowest place that no room alive at the
- * same time overlaps.  Returns the activations needed in all. */
-static int place_rooms(pass *p, size_t *needed) {
-    int count = p->o.end * KINDS, n = 0;
-    room **order = calloc((size_t)count, sizeof *order);
-    if (!order) return fail_memory("memory plan", (double)count * sizeof *order);
-    for (int i = 0; i < count; i++)
-        if (p->room[i].birth >= 0 && p->room[i].home == i) order[n++] = &p->room[i];
-    qsort(order, (size_t)n, sizeof *order, by_birth);
-    *needed = 0;
-    size_t unit = MEMORY_ALIGN;
+static int by_size(const void *a, const void *b) {
+    const room *x = *(room *const *)a, *y = *(room *const *)b;
+    int order = compare((long)y->size, (long)x->size);
+    if (!order) order = compare(y->death - y->birth, x->death - x->birth);
+    return order ? order : compare(x->home, y->home);
+}
+
+/* First fit in the order given: each room takes the lowest place that no room alive at the same
+ * time overlaps.  Returns the activations needed in all. */
+static size_t place_in_order(room **order, int n) {
+    size_t needed = 0;
     for (int i = 0; i < n; i++) {
         room *r = order[i];
-        r->size = (r->size + unit - 1) / unit * unit;
+        r->at = 0;
         for (int j = 0; j < i; j++) { /* on a clash move behind it and look again from the start */
             const room *other = order[j];
             bool alive = other->death >= r->birth && other->birth <= r->death;
@@ -155,8 +184,30 @@ static int place_rooms(pass *p, size_t *needed) {
             r->at = other->at + other->size;
             j = -1;
         }
-        if (r->at + r->size > *needed) *needed = r->at + r->size;
+        if (r->at + r->size > needed) needed = r->at + r->size;
     }
+    return needed;
+}
+
+/* No order is best for all networks: the better of two is taken. */
+static int place_rooms(pass *p, size_t *needed) {
+    int count = p->o.end * KINDS, n = 0;
+    room **order = calloc((size_t)count, sizeof *order);
+    if (!order) return fail_memory("memory plan", (double)count * sizeof *order);
+    for (int i = 0; i < count; i++) {
+        room *r = &p->room[i];
+        r->size = (r->size + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+        if (r->birth >= 0 && r->home == i) order[n++] = r;
+    }
+    qsort(order, (size_t)n, sizeof *order, by_birth);
+    size_t sized, born = place_in_order(order, n);
+    qsort(order, (size_t)n, sizeof *order, by_size);
+    sized = place_in_order(order, n);
+    if (born < sized) {
+        qsort(order, (size_t)n, sizeof *order, by_birth);
+        place_in_order(order, n);
+    }
+    *needed = born < sized ? born : sized;
     free(order);
     return 0;
 }
@@ -218,7 +269,8 @@ static int plan_new(device *dev, ranks *r, const network *net, const pass_option
     p->plan = calloc((size_t)o->end, sizeof *p->plan);
     p->stat_at = calloc((size_t)o->end, sizeof *p->stat_at);
     p->has_gradient = calloc((size_t)o->end, sizeof *p->has_gradient);
-    if (!p->room || !p->plan || !p->stat_at || !p->has_gradient) {
+    p->made = calloc((size_t)o->end, sizeof *p->made);
+    if (!p->room || !p->plan || !p->stat_at || !p->has_gradient || !p->made) {
         rc = fail_memory("pass", (double)o->end * KINDS * sizeof *p->room);
         goto done;
     }
@@ -300,6 +352,7 @@ void pass_free(pass *p) {
     free(p->plan);
     free(p->stat_at);
     free(p->has_gradient);
+    free(p->made);
     free(p);
 }
 
@@ -342,13 +395,13 @@ static double numbers_in_group(const pass *p, const layer *x) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static int apply_layer(pass *p, const parameters *at, int l, act *z) {
+/* residual: what is added, NULL where nothing is or a projection */
+static int apply_layer(pass *p, const parameters *at, int l, const act *residual, act *z) {
     const layer *x = &p->net->layer[l], *added = x->add < 0 ? NULL : &p->net->layer[x->add];
     norm_shape s = norm_shape_of(p, x);
     normed y = normed_of(p, at, l), shortcut;
     bool joined = added && added->joined;
     if (joined) shortcut = normed_of(p, at, x->add);
-    const act *residual = added && !joined ? acts_of(p, x->add, output_kind(added)) : NULL;
     return p->dev->op.norm_apply(p->dev, &s, &y, joined ? &shortcut : NULL, residual, x->relu, z);
 }
 
@@ -382,7 +435,9 @@ static int forward_layer(pass *p, const parameters *at, const act *images, int l
                                     rest.momentum, running, stat));
     }
     if (x->norm && !train) { TRY(dev->op.norm_from_running(dev, x->co, running, stat)); }
-    if (output_kind(x) == Z) TRY(apply_layer(p, at, l, acts_of(p, l, Z)));
+    const layer *added = x->add < 0 ? NULL : &p->net->layer[x->add];
+    const act *residual = added && !added->joined ? acts_of(p, x->add, output_kind(added)) : NULL;
+    if (output_kind(x) == Z) TRY(apply_layer(p, at, l, residual, acts_of(p, l, Z)));
 done:
     return rc;
 }
@@ -405,12 +460,33 @@ done:
 
 int pass_output(pass *p, int end, float *out) {
     ASSERT(end > 0 && end <= p->o.end && (end == p->o.end || p->o.backward));
+    ASSERT(!made_again(p, end - 1));
     const layer *x = &p->net->layer[end - 1];
     size_t count = (size_t)p->o.n * x->oh * x->ow * x->co;
     return p->dev->op.act_to(p->dev, acts_of(p, end - 1, output_kind(x)), count, out);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
+
+/* Layer l's output, if it was dropped and is not there again; a block's output needs that of the
+ * block before, up to the one whose shortcut is a projection. */
+static int make_again(pass *p, const parameters *at, int l) {
+    int rc = 0, from = p->net->layer[l].add;
+    if (!made_again(p, l) || p->made[l]) return 0;
+    p->made[l] = true;
+    act *z = acts_of(p, l, Z_BACK);
+    const act *residual = NULL;
+    if (added_in_place(p, l)) {
+        TRY(apply_layer(p, at, from, NULL, z));
+        residual = z;
+    } else if (from >= 0 && !p->net->layer[from].joined) {
+        TRY(make_again(p, at, from));
+        residual = acts_of(p, from, output_in_backward(p, from));
+    }
+    TRY(apply_layer(p, at, l, residual, z));
+done:
+    return rc;
+}
 
 /* From G, the gradient of the layer's output, to the gradient of Y, which *dy then points to. */
 static int backward_norm(pass *p, const parameters *at, int l, bool add, float *dw, act **dy) {
@@ -425,14 +501,15 @@ static int backward_norm(pass *p, const parameters *at, int l, bool add, float *
     if (!x->norm && !x->relu) return 0;
 
     /* A layer that adds passes the masked gradient on to what it added, so that is written. */
-    const act *z = adds ? acts_of(p, l, Z) : NULL;
+    if (adds) TRY(make_again(p, at, l));
+    const act *z = adds ? acts_of(p, l, output_in_backward(p, l)) : NULL;
     bool relu = x->relu;
     if (!x->norm) return dev->op.norm_back_sums(dev, &s, &y, z, relu, g, add, NULL, NULL, NULL, g);
     float *sums = p->floats + p->sums_at;
     TRY(dev->op.norm_back_sums(dev, &s, &y, z, relu, g, add, sums, dw + x->gamma_at,
                                dw + x->beta_at, adds ? g : NULL));
     if (p->o.shared) TRY(ranks_sum(p->ranks, dev, sums, 2 * (size_t)s.groups * s.c));
-    if (adds) *dy = acts_of(p, l, DY);
+    if (adds) *dy = acts_of(p, l, Y); /* G is still needed, Y no longer */
     TRY(dev->op.norm_back_apply(dev, &s, &y, NULL, relu && !adds, g, sums, numbers_in_group(p, x),
                                 *dy));
 done:
@@ -448,10 +525,9 @@ static int backward_layer(pass *p, const parameters *at, const act *images, bool
     act *dx = x->in < 0 ? NULL : acts_of(p, x->in, G), *dy;
     bool grows = x->in >= 0 && p->has_gradient[x->in];
     if (x->in >= 0) p->has_gradient[x->in] = true;
-    if (x->in >= 0 && made_again(p, x->in))
-        TRY(apply_layer(p, at, x->in, acts_of(p, x->in, Z_BACK)));
     if (x->kind != LAYER_CONV) {
         ASSERT(!grows);
+        TRY(make_again(p, at, x->in));
         pool_shape pool = pool_shape_of(p, x);
         const act *g = acts_of(p, l, G);
         return x->kind == LAYER_MAX_POOL ? dev->op.max_pool_back(dev, &pool, in, g, dx)
@@ -462,6 +538,7 @@ static int backward_layer(pass *p, const parameters *at, const act *images, bool
         p->has_gradient[x->add] = true;
     }
     TRY(backward_norm(p, at, l, add, dw, &dy));
+    if (x->in >= 0) TRY(make_again(p, at, x->in));
     TRY(dev->op.conv_back_filter(dev, p->plan[l], in, dy, add, dw + x->w_at,
                                  x->bias ? dw + x->bias_at : NULL, p->work));
     if (dx) TRY(dev->op.conv_back_data(dev, p->plan[l], dy, at->w + x->w_at, grows, dx, p->work));
@@ -491,6 +568,7 @@ int pass_backward(pass *p, const parameters *at, const act *images, const float 
     ASSERT(p->o.backward && p->mode != PASS_EVAL);
     const layer *last = &p->net->layer[end - 1];
     memset(p->has_gradient, 0, (size_t)end * sizeof *p->has_gradient);
+    memset(p->made, 0, (size_t)end * sizeof *p->made);
     TRY(p->dev->op.act_from(p->dev, d, (size_t)p->o.n * last->oh * last->ow * last->co,
                             acts_of(p, end - 1, G)));
     for (int i = end - 1; i >= 0; i--) {

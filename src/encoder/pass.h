@@ -3,7 +3,7 @@
  * Everything is planned when the pass is made: each tensor's lifetime over the forward and backward
  * sweep is known, so tensors share memory where their lives do not meet, and the bytes are known
  * before anything is allocated.  A pass without backward keeps almost nothing; one with backward
- * keeps convolution outputs and, unless it recomputes them, the activations behind inner norms.
+ * keeps convolution outputs and, unless it recomputes them, the activations behind norms.
  * Weights belong to the caller, so online and target networks are two passes over one network. */
 #ifndef CONR_PASS_H
 #define CONR_PASS_H
@@ -20,7 +20,7 @@ typedef struct pass_options {
     int passes;     /* steps of the running statistics per batch; divides groups */
     int end;        /* run the layers before this one: network's encoder_end, ... */
     bool backward;  /* keep what the backward sweep needs */
-    bool recompute; /* less memory: norm + ReLU inside blocks are computed again in backward */
+    bool recompute; /* less memory: norm, sum and ReLU are computed again in backward */
     bool shared;    /* statistics over all ranks: each rank holds a part of every group */
 } pass_options;
 
