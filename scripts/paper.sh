@@ -5,7 +5,8 @@
 #
 #   scripts/paper.sh cifar-10-batches-bin runs/paper
 #
-# CONR: the program (build-cuda/conr); RECIPE: recipes/cifar10.yaml, or another with both stages.
+# CONR: the program (build-cuda/conr); RECIPE: recipes/cifar10.yaml, or another with both stages;
+# UNTIL: the last epoch of the ablation's rows (900: half the time, and CoNR was level by then).
 set -eu
 data=${1:?give the images and a folder: scripts/paper.sh cifar-10-batches-bin runs/paper} out=${2:?give a folder for the runs}
 conr=${CONR:-build-cuda/conr}
@@ -23,7 +24,8 @@ fi
 rows() { # FOLDER, then what varies
     folder=$1
     shift
-    "$conr" sweep --recipe "$recipe" --data "$data" --from "$all@$epoch" --stage 2 --out "$out/$folder" "$@"
+    "$conr" sweep --recipe "$recipe" --data "$data" --from "$all@$epoch" --stage 2 --out "$out/$folder" \
+        ${UNTIL:+--set "until=$UNTIL"} "$@"
 }
 rows unfiltered --set boundary=false --grid neighborhood=local,conaff
 rows filtered --grid neighborhood=local,conaff --grid relaxation=false,true

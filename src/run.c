@@ -85,7 +85,7 @@ static int tell(run *r, const char *message) {
     device *dev = r->c->dev;
     conr_progress p = {.stage = "training",
                        .done = r->t->step,
-                       .total = r->t->steps * r->t->o.epochs,
+                       .total = r->t->steps * last_epoch(&r->t->o),
                        .message = message};
     if (dev->on_progress) dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
     return 0;
@@ -101,14 +101,14 @@ static int warn(run *r, const char *message) {
 static int report(run *r, const step_values *at) {
     device *dev = r->c->dev;
     trainer *t = r->t;
-    int64_t total = t->steps * t->o.epochs;
+    int64_t total = t->steps * last_epoch(&t->o);
     bool stop = false;
     double each = r->timed ? r->stepping / (double)r->timed : 0;
     conr_progress p = {.stage = t->stage2 ? "stage 2" : "stage 1",
                        .done = t->step,
                        .total = total,
                        .epoch = (int)at->epoch + 1,
-                       .epochs = t->o.epochs,
+                       .epochs = last_epoch(&t->o),
                        .loss = r->last_loss,
                        .lr = at->lr[0],
                        .images_per_s = each > 0 ? t->n / each : 0,
@@ -117,7 +117,7 @@ static int report(run *r, const step_values *at) {
     int rc = ranks_any(r->ranks, stop || r->asked.stop, &stop);
     if (rc < 0 || !stop) return rc;
     return fail(CONR_ESTOPPED, "%s: stopped at epoch %d of %d; go on with --resume", r->to->out,
-                (int)at->epoch + 1, t->o.epochs);
+                (int)at->epoch + 1, last_epoch(&t->o));
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -211,7 +211,7 @@ done:
 static int close_epoch(run *r, int done_epochs) {
     int rc = 0;
     trainer *t = r->t;
-    bool last = done_epochs == t->o.epochs, stage2_next = done_epochs >= t->o.stage1_epochs;
+    bool last = done_epochs == last_epoch(&t->o), stage2_next = done_epochs >= t->o.stage1_epochs;
     bool chosen = false;            /* K, just now */
     bool known = r->o.clusters > 0; /* K; estimated once, when stage 1 is over */
     bool look = last || done_epochs == t->o.stage1_epochs ||
@@ -275,7 +275,7 @@ done:
 static int train(run *r) {
     int rc = 0;
     trainer *t = r->t;
-    int64_t total = t->steps * t->o.epochs;
+    int64_t total = t->steps * last_epoch(&t->o);
     TRY(trainer_seek(t));
     if (t->o.stage1_epochs == 0 && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
     while (true) {
@@ -442,9 +442,10 @@ static int start_from(run *r) {
     int64_t epoch = t->step / s.steps;
     t->step = epoch * t->steps;
     if (r->to->stage == 2) t->o.stage1_epochs = r->o.stage1_epochs = (int)epoch;
-    if (epoch >= t->o.epochs)
-        TRY(fail(CONR_EINVAL, "%s: stands at epoch %lld of %d; set epochs higher", path,
-                 (long long)epoch, t->o.epochs));
+    if (epoch >= last_epoch(&t->o))
+        TRY(fail(CONR_EINVAL, "%s: stands at epoch %lld of %d; set %s higher", path,
+                 (long long)epoch, last_epoch(&t->o),
+                 last_epoch(&t->o) < t->o.epochs ? "until" : "epochs"));
     t->feed.o.load.change = (uint32_t)t->o.stage1_epochs;
     /* stage 2 begins with pseudo labels of its own: K and seed may be others */
     t->clustered = -1;
@@ -562,6 +563,7 @@ static train_options lasting(const train_options *o, int epochs) {
     if (o->eval_every) out.eval_every = at_least(scaled(o->eval_every, whole, epochs), 1);
     out.checkpoint_every = at_least(scaled(o->checkpoint_every, whole, epochs), 1);
     out.epochs = epochs;
+    out.until = 0;
     return out;
 }
 
@@ -698,7 +700,7 @@ conr_train_options conr_train_defaults(void) { return (conr_train_options){0}; }
 static void fill_result(const run *r, conr_train_result *out) {
     const trainer *t = r->t;
     *out = (conr_train_result){.clusters = t->K,
-                               .epochs = t->o.epochs,
+                               .epochs = last_epoch(&t->o),
                                .steps = t->step,
                                .images = t->store->n,
                                .seconds = clock_now() - r->began,

@@ -48,6 +48,7 @@
     /* schedule */ \
     X(T, INT, batch, 256, 2, 1000000, "images a step, over all ranks") \
     X(T, INT, epochs, 1000, 1, 1000000, "passes over the images, both stages") \
+    X(T, INT, until, 0, 0, 1000000, "the last epoch that is run, schedules staying those of all; 0: all are") \
     X(T, INT, stage1_epochs, 800, 0, 1000000, "of them in stage 1, the plain framework; at most epochs") \
     X(T, FLOAT, warmup_epochs, 50, 0, 1e6, "over which the learning rate rises") \
     X(T, FLOAT, lr, 0.05, 0, 1000, "learning rate at its peak") \
@@ -106,6 +107,11 @@ struct conr_settings {
 
 /* Settings that contradict each other are an error that names them. */
 int settings_check(const train_options *o);
+
+/* The epoch after which a run ends. */
+static inline int last_epoch(const train_options *o) {
+    return o->until && o->until < o->epochs ? o->until : o->epochs;
+}
 
 /* RUN/options.yaml */
 int settings_write(const train_options *o, const char *path);

@@ -201,6 +201,25 @@ static void starts_from(void **state) {
     conr_settings_free(s);
 }
 
+/* Until an epoch, and on from there: the same schedule, the same end. */
+static void ends_earlier(void **state) {
+    (void)state;
+    conr_settings *s = settings("byol");
+    conr_train_result r;
+    assert_ok(conr_settings_set(s, "kmeans_warm", "false"));
+    const char *whole = folder("once"), *half = folder("half"), *rest = folder("rest");
+    assert_ok(train(s, (conr_train_options){.out = whole}, 2, 0, &r));
+    assert_ok(conr_settings_set(s, "until", "3"));
+    assert_ok(train(s, (conr_train_options){.out = half}, 2, 0, &r));
+    assert_int_equal(r.epochs, 3);
+    assert_fails(CONR_EINVAL, "epoch 3 of 3; set until higher",
+                 train(s, (conr_train_options){.out = rest, .from = half}, 2, 0, &r));
+    assert_ok(conr_settings_set(s, "until", "0"));
+    assert_ok(train(s, (conr_train_options){.out = rest, .from = half}, 2, 0, &r));
+    assert_same_run(whole, rest);
+    conr_settings_free(s);
+}
+
 /* K is estimated once; clusters are balanced; the time is kept. */
 static void other_ways(void **state) {
     (void)state;
@@ -442,6 +461,7 @@ int main(void) {
         cmocka_unit_test(stops_and_resumes),
         cmocka_unit_test(broken_off_checkpoint),
         cmocka_unit_test(starts_from),
+        cmocka_unit_test(ends_earlier),
         cmocka_unit_test(other_ways),
         cmocka_unit_test(rejects),
     };

@@ -351,7 +351,7 @@ static void write_runs(FILE *f, const comparison *c) {
     for (int r = 0; r < c->n; r++) {
         const folder *one = &c->run[r];
         html_print(f, "<tr><th scope=\"row\">%s</th><td>%d</td><td>%d</td><td>", one->name,
-                   one->o.seed, one->o.epochs);
+                   one->o.seed, last_epoch(&one->o));
         if (one->log.acc.n)
             fprintf(f, "%.1f", 100 * last(&one->log.acc));
         else

@@ -165,10 +165,10 @@ static void write_words(FILE *f, const report *r) {
     }
     html_print(f, "The network: %s, seeing %d&#8239;&times;&#8239;%d pixels. ", o->encoder, o->size,
                o->size);
-    int first = o->stage1_epochs < o->epochs ? o->stage1_epochs : o->epochs;
+    int all = last_epoch(o), first = o->stage1_epochs < all ? o->stage1_epochs : all;
     html_print(f, "The training: %d epochs of %s", first, o->framework);
-    if (o->epochs > first) {
-        html_print(f, ", then %d epochs that pull images towards their %s", o->epochs - first,
+    if (all > first) {
+        html_print(f, ", then %d epochs that pull images towards their %s", all - first,
                    !strcmp(o->neighborhood, "conaff")  ? "contextually affinitive neighbors"
                    : !strcmp(o->neighborhood, "local") ? "nearest neighbors"
                                                        : "own views");
@@ -447,7 +447,7 @@ static void write_purity(FILE *f, const report *r) {
 
 void report_write_curves(FILE *f, const report *r) {
     const folder *from = r->f;
-    double mark = from->o.stage1_epochs < from->o.epochs ? from->o.stage1_epochs : NAN;
+    double mark = from->o.stage1_epochs < last_epoch(&from->o) ? from->o.stage1_epochs : NAN;
     chart_line loss = {"loss", &from->log.loss, NULL, 0, false, false};
     chart_line lr = {"lr", &from->log.lr, NULL, 4, false, false};
     chart c = {.title = "Loss",
