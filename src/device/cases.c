@@ -22,8 +22,10 @@
     {CASE_NORM_FORWARD, check, time, h, w, c, c, 0, 0, groups, variant}, {                         \
         CASE_NORM_BACKWARD, check, time, h, w, c, c, 0, 0, groups, variant                         \
     }
-#define POOL(op, check, time, h, w, c)                                                             \
-    {op, check, time, h, w, c, c, 0, 0, 1, 0}, { op##_BACK, check, time, h, w, c, c, 0, 0, 1, 0 }
+#define POOL(op, check, time, h, w, c, variant)                                                    \
+    {op, check, time, h, w, c, c, 0, 0, 1, variant}, {                                             \
+        op##_BACK, check, time, h, w, c, c, 0, 0, 1, variant                                       \
+    }
 #define GEMM(m, n, k, variant)                                                                     \
     { CASE_GEMM, m, m, 1, 1, n, k, 0, 0, 1, variant }
 #define ROWS(check, time, d)                                                                       \
@@ -77,10 +79,12 @@ const op_case case_list[] = {
     NORM(8, 64, 1, 1, 512, 2, 3),
     NORM(6, 6, 5, 3, 13, 3, 2),
 
-    POOL(CASE_MAX_POOL, 2, 16, 48, 48, 64),
-    POOL(CASE_MAX_POOL, 3, 3, 9, 13, 5),
-    POOL(CASE_MEAN_POOL, 4, 32, 4, 4, 512),
-    POOL(CASE_MEAN_POOL, 3, 3, 5, 3, 7),
+    POOL(CASE_MAX_POOL, 2, 16, 48, 48, 64, 0),
+    POOL(CASE_MAX_POOL, 3, 3, 9, 13, 5, 0),
+    POOL(CASE_MAX_POOL, 2, 2, 8, 37, 70, 1), /* more than the CPU's gradient takes at once */
+    POOL(CASE_MAX_POOL, 2, 2, 1, 2, 3, 1),
+    POOL(CASE_MEAN_POOL, 4, 32, 4, 4, 512, 0),
+    POOL(CASE_MEAN_POOL, 3, 3, 5, 3, 7, 0),
 
     GEMM(256, 256, 256, 2),
     GEMM(1024, 1024, 256, 2),
@@ -172,7 +176,9 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
     case CASE_MAX_POOL:
     case CASE_MAX_POOL_BACK:
     case CASE_MEAN_POOL:
-    case CASE_MEAN_POOL_BACK: snprintf(out, size, "%dx%dx%dx%d", n, c->h, c->w, c->ci); break;
+    case CASE_MEAN_POOL_BACK:
+        snprintf(out, size, "%dx%dx%dx%d%s", n, c->h, c->w, c->ci, c->variant ? " with ties" : "");
+        break;
     case CASE_GEMM: snprintf(out, size, "%dx%dx%d %s", n, c->ci, c->co, gemm[c->variant]); break;
     case CASE_TOP_K: snprintf(out, size, "%d of %dx%d", c->co, n, c->ci); break;
     case CASE_SUMS_BY_LABEL: snprintf(out, size, "%dx%d, K %d", n, c->ci, c->co); break;
@@ -501,6 +507,10 @@ static int open_pool(trial *t) {
     size_t xs = (size_t)t->n * c->h * c->w * c->ci;
     size_t ys = (size_t)t->n * c->ci * (max ? (size_t)((c->h + 1) / 2) * ((c->w + 1) / 2) : 1);
     TRY(acts_of(t, xs, 1, &t->x));
+    if (c->variant) { /* behind a ReLU many maxima are zeros side by side */
+        norm_shape all = {t->n, c->h * c->w, c->ci, 1};
+        TRY(t->dev->op.norm_apply(t->dev, &all, &(normed){.y = t->x}, NULL, NULL, true, t->x));
+    }
     if (back) {
         TRY(acts_of(t, ys, 1, &t->dy));
         TRY(result_acts(t, xs, &t->dx));

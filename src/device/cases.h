@@ -40,8 +40,8 @@ typedef struct op_case {
     int h, w, ci, co, k, stride, groups;
     int variant; /* conv: 1 bias, 2 add.  norm: 0 plain, 1 residual, 2 shortcut, 3 no norm.
                     gemm: 1 transpose A, 2 transpose B.  top_k: 1 with own row.  sgd: 1 average
-                    first.  pull, contrast: 1 neighbors, 2 weights.  boundary: 1 ties, 2 over the
-                    batch */
+                    first.  pull, contrast: 1 neighbors, 2 weights.  pools, boundary: 1 ties, 2 over
+                    the batch */
 } op_case;
 
 extern const op_case case_list[];

@@ -5,6 +5,7 @@
 #include "device/cpu_gemm.h"
 #include "device/cpu_losses.h"
 #include "device/cpu_passes.h"
+#include "device/cpu_pools.h"
 #include "device/cpu_rows.h"
 #include "device/device.h"
 
@@ -25,6 +26,7 @@ int device_cpu_open(device *dev) {
     op->conv_back_data = cpu_conv_back_data;
     op->conv_back_filter = cpu_conv_back_filter;
     cpu_passes(op);
+    cpu_pools(op);
     cpu_losses(op);
     return 0;
 }

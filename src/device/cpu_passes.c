@@ -300,105 +300,6 @@ static int cpu_norm_back_apply(device *dev, const norm_shape *s, const normed *y
     return 0;
 }
 
-/* ---- pools ----------------------------------------------------------------------------------- */
-
-/* Four channels (n of them there) of the 3x3 window of (oy,ox): the maximum, and at which of the
- * nine places it stands first. */
-INLINE quad window_max(const pool_shape *s, const float *image, int oy, int ox, int c, int n,
-                       quad_mask *place) {
-    quad best = {0};
-    quad_mask at = {0};
-    bool any = false;
-    for (int k = 0; k < 9; k++) {
-        int y = 2 * oy - 1 + k / 3, x = 2 * ox - 1 + k % 3;
-        if (y < 0 || y >= s->h || x < 0 || x >= s->w) continue;
-        quad v = {0};
-        const float *from = image + ((size_t)y * s->w + x) * s->c + c;
-        if (n == 4)
-            v = quad_at(from);
-        else
-            for (int j = 0; j < n; j++) v[j] = from[j];
-        quad_mask better = any ? v > best : (quad_mask){-1, -1, -1, -1};
-        quad_mask here = {k, k, k, k};
-        best = (quad)((better & (quad_mask)v) | (~better & (quad_mask)best));
-        at = (better & here) | (~better & at);
-        any = true;
-    }
-    *place = at;
-    return best;
-}
-
-static int cpu_max_pool(device *dev, const pool_shape *s, const act *x_, act *y_) {
-    const float *x = (const float *)x_;
-    int oh = (s->h + 1) / 2, ow = (s->w + 1) / 2;
-#pragma omp parallel for num_threads(dev->threads) schedule(static) collapse(2)
-    for (int i = 0; i < s->n; i++)
-        for (int oy = 0; oy < oh; oy++) {
-            const float *image = x + (size_t)i * s->h * s->w * s->c;
-            float *to = (float *)y_ + ((size_t)i * oh + oy) * ow * s->c;
-            for (int ox = 0; ox < ow; ox++, to += s->c)
-                for (int c = 0; c < s->c; c += 4) {
-                    quad_mask place;
-                    int n = least(4, s->c - c);
-                    quad v = window_max(s, image, oy, ox, c, n, &place);
-                    for (int j = 0; j < n; j++) to[c + j] = v[j];
-                }
-        }
-    return 0;
-}
-
-/* By image: windows overlap, so two threads must not meet in one. */
-static int cpu_max_pool_back(device *dev, const pool_shape *s, const act *x_, const act *dy_,
-                             act *dx_) {
-    size_t size = (size_t)s->h * s->w * s->c;
-    int oh = (s->h + 1) / 2, ow = (s->w + 1) / 2;
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int i = 0; i < s->n; i++) {
-        const float *image = (const float *)x_ + i * size;
-        const float *d = (const float *)dy_ + (size_t)i * oh * ow * s->c;
-        float *dx = (float *)dx_ + i * size;
-        memset(dx, 0, size * sizeof *dx);
-        for (int oy = 0; oy < oh; oy++)
-            for (int ox = 0; ox < ow; ox++, d += s->c)
-                for (int c = 0; c < s->c; c += 4) {
-                    quad_mask place;
-                    int n = least(4, s->c - c);
-                    window_max(s, image, oy, ox, c, n, &place);
-                    for (int j = 0; j < n; j++) {
-                        int y = 2 * oy - 1 + place[j] / 3, x = 2 * ox - 1 + place[j] % 3;
-                        dx[((size_t)y * s->w + x) * s->c + c + j] += d[c + j];
-                    }
-                }
-    }
-    return 0;
-}
-
-static int cpu_mean_pool(device *dev, const pool_shape *s, const act *x_, act *y_) {
-    int hw = s->h * s->w, c = s->c;
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int i = 0; i < s->n; i++) {
-        const float *x = (const float *)x_ + (size_t)i * hw * c;
-        float *y = (float *)y_ + (size_t)i * c, share = 1.0f / (float)hw;
-        memset(y, 0, (size_t)c * sizeof *y);
-        for (int r = 0; r < hw; r++)
-            for (int j = 0; j < c; j++) y[j] += x[(size_t)r * c + j];
-        for (int j = 0; j < c; j++) y[j] *= share;
-    }
-    return 0;
-}
-
-static int cpu_mean_pool_back(device *dev, const pool_shape *s, const act *dy_, act *dx_) {
-    int hw = s->h * s->w, c = s->c;
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int i = 0; i < s->n; i++) {
-        const float *dy = (const float *)dy_ + (size_t)i * c;
-        float *dx = (float *)dx_ + (size_t)i * hw * c, share = 1.0f / (float)hw;
-        for (int r = 0; r < hw; r++)
-            for (int j = 0; j < c; j++) dx[(size_t)r * c + j] = dy[j] * share;
-    }
-    return 0;
-}
-
 /* ---- rows, choices, weights ------------------------------------------------------------------ */
 
 static int cpu_rows_normalize_back(device *dev, const float *out, const float *norm,
@@ -507,10 +408,6 @@ void cpu_passes(device_ops *op) {
     op->norm_apply = cpu_norm_apply;
     op->norm_back_sums = cpu_norm_back_sums;
     op->norm_back_apply = cpu_norm_back_apply;
-    op->max_pool = cpu_max_pool;
-    op->max_pool_back = cpu_max_pool_back;
-    op->mean_pool = cpu_mean_pool;
-    op->mean_pool_back = cpu_mean_pool_back;
     op->rows_normalize_back = cpu_rows_normalize_back;
     op->top_k = cpu_top_k;
     op->argmin = cpu_argmin;

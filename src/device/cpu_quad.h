@@ -5,6 +5,9 @@
 #define CONR_CPU_QUAD_H
 
 #include <stddef.h>
+#ifdef __aarch64__
+#include <arm_neon.h>
+#endif
 
 /* for counting, shared by the files that work in quads */
 static inline int least(int a, int b) { return a < b ? a : b; }
@@ -21,6 +24,18 @@ static inline quad quad_of(float v) { return (quad){v, v, v, v}; }
 
 /* v where mask is all ones, else 0 */
 static inline quad quad_where(quad_mask mask, quad v) { return (quad)(mask & (quad_mask)v); }
+
+/* The larger of each pair of numbers; of equal ones either, of a number and a NaN either. */
+static inline quad quad_max(quad a, quad b) {
+#if defined(__aarch64__)
+    return (quad)vmaxnmq_f32((float32x4_t)a, (float32x4_t)b);
+#elif defined(__SSE__)
+    return __builtin_ia32_maxps(a, b);
+#else
+    quad_mask more = a > b;
+    return (quad)((more & (quad_mask)a) | (~more & (quad_mask)b));
+#endif
+}
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
