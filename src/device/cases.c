@@ -70,6 +70,8 @@ const op_case case_list[] = {
     CONV(2, 8, 37, 45, 16, 20, 3, 1, 2, 2), /* more tiles than Winograd takes at once */
     CONV(4, 8, 30, 31, 36, 16, 3, 1, 1, 0),
     CONV(2, 2, 16, 16, 1, 1, 7, 2, 2, 0),
+    CONV(6, 6, 4, 2, 3, 5, 7, 2, 1, 2),   /* a panel of pixels spans many rows of the map */
+    CONV(2, 2, 9, 6, 12, 20, 3, 1, 1, 2), /* a panel of channels spans taps */
 
     NORM(4, 32, 32, 32, 64, 2, 0),
     NORM(4, 32, 32, 32, 64, 2, 1),

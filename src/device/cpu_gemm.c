@@ -22,16 +22,11 @@ enum {
 
 /* ---- the micro-kernel, once per instruction set ---------------------------------------------- */
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 32")
-#endif
-
 #define INLINE static inline __attribute__((always_inline))
 
 #ifdef __x86_64__
 #define KERNEL     kernel_avx512
+#define PANELS     panels_avx512
 #define KERNEL_ONE one_avx512
 #define TARGET     __attribute__((target("avx512f")))
 #define VL         16
@@ -48,6 +43,7 @@ enum {
 #define QUADS  1
 #include "device/cpu_gemm_kernel.h"
 #define KERNEL     kernel_avx2
+#define PANELS     panels_avx2
 #define KERNEL_ONE one_avx2
 #define TARGET     __attribute__((target("avx2,fma")))
 #define VL         8
@@ -80,6 +76,7 @@ enum {
 #define FOUR_MR 4
 #endif
 #define KERNEL     kernel_four
+#define PANELS     panels_four
 #define KERNEL_ONE one_four
 #define TARGET
 #define VL    4
@@ -98,22 +95,28 @@ enum {
 
 const gemm_kernel *gemm_kernel_conv(void) {
 #ifdef __x86_64__
-    static const gemm_kernel avx512 = {"avx512 14x32", 14,         32,
-                                       kernel_avx512,  one_avx512, quads_avx512};
-    static const gemm_kernel avx2 = {"avx2 6x16", 6, 16, kernel_avx2, one_avx2, quads_avx2};
+    static const gemm_kernel avx512 = {"avx512 14x32", 14,          32, kernel_avx512, one_avx512,
+                                       panels_avx512,  quads_avx512};
+    static const gemm_kernel avx2 = {"avx2 6x16", 6,           16,        kernel_avx2,
+                                     one_avx2,    panels_avx2, quads_avx2};
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f")) return &avx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2;
 #endif
-    static const gemm_kernel four = {
-        FOUR_MR == 8 ? "neon 8x8" : "plain 4x8", FOUR_MR, 8, kernel_four, one_four, quads_four};
+    static const gemm_kernel four = {FOUR_MR == 8 ? "neon 8x8" : "plain 4x8",
+                                     FOUR_MR,
+                                     8,
+                                     kernel_four,
+                                     one_four,
+                                     panels_four,
+                                     quads_four};
     return &four;
 }
 
 const gemm_kernel *gemm_kernel_best(void) {
 #ifdef __aarch64__
     /* twelve columns keep a few percent more of the peak, but divide no usual channel count */
-    static const gemm_kernel wide = {"neon 8x12", 8, 12, kernel_wide, one_wide, NULL};
+    static const gemm_kernel wide = {"neon 8x12", 8, 12, kernel_wide, one_wide, NULL, NULL};
     return &wide;
 #else
     return gemm_kernel_conv();

@@ -30,8 +30,10 @@ typedef struct gemm_kernel {
     /* c[s] = sum over l of x[l] * b[l * nr + s]: one vector, as it lies, against a panel; k of any
      * length.  Not under the promise above: its sums have an order of their own. */
     void (*run_one)(int k, const float *x, const float *b, float *c);
-    /* run with a in quads, a[(l/4)*4*mr + 4*r + l%4], k a multiple of 4, for so many panels of a
-     * one behind the other; NULL: not there */
+    /* run for so many panels of a one behind the other, and the same with a in quads,
+     * a[(l/4)*4*mr + 4*r + l%4], k a multiple of 4; NULL: not there */
+    void (*run_panels)(int k, const float *a, const float *b, float *c, int ldc, bool add,
+                       int panels);
     void (*run_quads)(int k, const float *a, const float *b, float *c, int ldc, bool add,
                       int panels);
 } gemm_kernel;
@@ -39,7 +41,8 @@ typedef struct gemm_kernel {
 /* The fastest that this machine can run; chosen at the first call. */
 const gemm_kernel *gemm_kernel_best(void);
 
-/* The one for convolutions: nr divides the usual numbers of channels, and run_quads is there. */
+/* The one for convolutions: nr divides the usual numbers of channels, and run_panels and run_quads
+ * are there. */
 const gemm_kernel *gemm_kernel_conv(void);
 
 /* The whole sum, k of any length: tile[mr][nr], by as many runs as it takes. */

@@ -1,15 +1,15 @@
 /* cpu_gemm_kernel.h: the micro-kernel's body, included by cpu_gemm.c once per instruction set and
  * form with KERNEL (the function's name), TARGET (its attribute), VL (floats in a vector), MR, NV
- * vectors in a row of the tile, QUADS (0 or 1; then PANELS, a name, too), and where it is wanted
- * KERNEL_ONE (the name of the function for one vector).  No include guard, for that reason.
+ * vectors in a row of the tile, QUADS (0 or 1), and where they are wanted PANELS (the name of the
+ * function for several panels of a one behind the other, since many sums are short) and KERNEL_ONE
+ * (the name of the function for one vector).  No include guard, for that reason.
  *
  * MR x NV accumulators stay in registers; a step loads NV vectors of b and MR numbers of a for
  * MR * NV multiply-adds.  Where a vector holds four floats (NEON) the numbers of a are loaded four
  * at a time and taken out of the register lane by lane, which saves the broadcasts.
  *
  * QUADS: a holds four numbers of one row side by side, a[(l/4)*4*MR + 4*r + l%4], which is what
- * packing NHWC pixels gives without a transposition; k is a multiple of 4.  PANELS is the name of
- * the same for several panels of a one behind the other, since many of these sums are short. */
+ * packing NHWC pixels gives without a transposition; k is a multiple of 4. */
 TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict b,
                           float *restrict c, int ldc, bool add) {
     typedef float vector __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -59,7 +59,7 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
     // clang-format on
 }
 
-#if QUADS
+#ifdef PANELS
 TARGET static void PANELS(int k, const float *a, const float *b, float *c, int ldc, bool add,
                           int panels) {
     for (int i = 0; i < panels; i++, a += (size_t)MR * k, c += (size_t)MR * ldc)

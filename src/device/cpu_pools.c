@@ -10,12 +10,6 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 4")
-#endif
-
 /* ---- max ------------------------------------------------------------------------------------- */
 
 static int within(int at, int size) { return at < 0 ? 0 : least(at, size - 1); }

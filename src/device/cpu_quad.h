@@ -9,6 +9,13 @@
 #include <arm_neon.h>
 #endif
 
+/* before a loop over a register's or a tile's numbers, which are only then kept in registers */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+
 /* for counting, shared by the files that work in quads */
 static inline int least(int a, int b) { return a < b ? a : b; }
 static inline size_t most(size_t a, size_t b) { return a > b ? a : b; }
