@@ -294,10 +294,17 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
 /* ---- filter gradient ------------------------------------------------------------------------- */
 
 /* `rows` rows of dy [.,co] as left-hand panels [rows][mr] that begin `apart` floats one behind the
- * other. */
+ * other, the last filled up with zeros; row by row, so that dy is read as it lies. */
 static void pack_dy(const float *dy, int co, int rows, int mr, size_t apart, float *panels) {
-    for (int o = 0; o < co; o += mr, panels += apart)
-        gemm_pack(false, dy + o, co, least(mr, co - o), rows, mr, panels);
+    int whole = co - co % mr;
+    for (int r = 0; r < rows; r++, dy += co, panels += mr) {
+        float *to = panels;
+        for (int o = 0; o < whole; o += mr, to += apart) {
+            for (int i = 0; i + 4 < mr; i += 4) quad_put(to + i, quad_at(dy + o + i));
+            quad_put(to + mr - 4, quad_at(dy + o + mr - 4)); /* mr may be no multiple of 4 */
+        }
+        for (int i = 0; whole < co && i < mr; i++) to[i] = whole + i < co ? dy[whole + i] : 0;
+    }
 }
 
 static void filter_tile(const gemm_kernel *k, int length, const float *a, const float *b, int rows,
