@@ -51,45 +51,48 @@ static void columns_of_quads(const gather *g, int first, int rows, int from, int
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Numbers of a plane: a grid's row, what taps reach beyond, and the rest of a quad. */
-static int line_length(int run, int step, int gw) { return round_up(gw + run / step + 4, 4); }
+/* Numbers of a plane: a grid's row and what taps reach beyond. */
+static int line_length(int run, int step, int gw) { return round_up(gw + (run - 1) / step, 4); }
 
 size_t gather_lines_room(int c, int run, int step, int gw) {
     size_t line = (size_t)step * c * line_length(run, step, gw);
-    return c % 4 ? (LINES + 2) * line + (size_t)run * c + 2 * GATHER_SLACK : 0;
+    return c % 4 ? (LINES + 1) * line + GATHER_SLACK + (size_t)run * c : 0;
 }
 
 void gather_lines_open(gather_lines *v, const gather *g, float *memory) {
     if (gather_in_quads(g)) return;
     v->planes = g->step * g->c;
     v->length = line_length(g->run, g->step, g->gw);
+    v->tap_rows = g->taps / g->run;
     size_t line = (size_t)v->planes * v->length;
     v->line = memory;
     v->none = v->line + LINES * line;
-    v->straight = v->none + line + GATHER_SLACK;
-    memset(v->none, 0, line * sizeof *v->none);
-    v->place = (int *)(v->straight + line + GATHER_SLACK);
+    v->place = (int *)(v->none + line + GATHER_SLACK); /* quads may reach beyond a line */
+    memset(v->none, 0, (line + GATHER_SLACK) * sizeof *v->none);
     for (int j = 0; j < g->run * g->c; j++) v->place[j] = j % v->planes * v->length + j / v->planes;
     for (int i = 0; i < LINES; i++) v->held[i] = -1;
 }
 
-/* A row of the source [w,c] as a line. */
+/* A row of the source [w,c] as a line: four numbers of four planes at a time, or one by one at the
+ * ends of the row. */
 static void turn_row(const gather *g, const gather_lines *v, const float *row, float *line) {
-    int all = v->planes * v->length, left = g->dx[0] < 0 ? -g->dx[0] * g->c : 0;
-    int skip = g->dx[0] > 0 ? g->dx[0] * g->c : 0, there = least(g->w * g->c - skip, all - left);
-    if (there < 0) there = 0;
-    memset(v->straight, 0, (size_t)left * sizeof *row);
-    memcpy(v->straight + left, row + skip, (size_t)there * sizeof *row);
-    memset(v->straight + left + there, 0, (size_t)(all + 4 - left - there) * sizeof *row);
-    for (int i = 0; i < v->length; i += 4)
-        for (int j = 0; j < v->planes; j += 4) {
-            const float *from = v->straight + i * v->planes + j;
-            quad q[4];
-            UNROLL for (int r = 0; r < 4; r++) q[r] = quad_at(from + r * v->planes);
-            quad_transpose(q);
-            UNROLL for (int r = 0; r < 4; r++) if (j + r < v->planes)
-                quad_put(line + (j + r) * v->length + i, q[r]);
+    int planes = v->planes, length = v->length, all = g->w * g->c;
+    for (int i = 0; i < length; i += 4) {
+        int at = g->dx[0] * g->c + i * planes; /* in the row */
+        if (at < 0 || at + 3 * planes + round_up(planes, 4) > all) {
+            for (int r = 0; r < 4; r++)
+                for (int j = 0; j < planes; j++, at++)
+                    line[j * length + i + r] = at >= 0 && at < all ? row[at] : 0;
+            continue;
         }
+        for (int j = 0; j < planes; j += 4) {
+            quad q[4];
+            UNROLL for (int r = 0; r < 4; r++) q[r] = quad_at(row + at + r * planes + j);
+            quad_transpose(q);
+            UNROLL for (int r = 0; r < 4; r++) if (j + r < planes)
+                quad_put(line + (j + r) * length + i, q[r]);
+        }
+    }
 }
 
 /* The line of row y of an image. */
@@ -111,7 +114,7 @@ typedef struct stretch {
 /* The stretch from p on, `most` pixels at most; p moves behind it. */
 static stretch stretch_of(const gather *g, gather_lines *v, pixel *p, int at, int most) {
     stretch s = {.at = at, .count = least(most, g->gw - p->x)};
-    for (int k = 0; k < g->taps / g->run; k++)
+    for (int k = 0; k < v->tap_rows; k++)
         s.line[k] = line_at(g, v, p->image, p->y * g->step + g->dy[0] + k) + p->x;
     p->x += s.count - 1;
     pixel_next(g, p);

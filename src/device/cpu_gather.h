@@ -45,11 +45,10 @@ static inline void pixel_next(const gather *g, pixel *p) {
  * side by side, plane j % (step*c) from x + j / (step*c) on. */
 enum { LINES = 8 }; /* that are kept: more than rows of taps */
 typedef struct gather_lines {
-    int planes, length;
+    int planes, length, tap_rows;
     int *place;      /* [run*c], of a row of taps' numbers in a line, for x = 0 */
     float *line;     /* [LINES][planes][length] */
     float *none;     /* [planes][length] zeros: a row outside */
-    float *straight; /* a row before it is turned */
     int held[LINES]; /* which row of all images' each line holds; -1: none */
 } gather_lines;
 
