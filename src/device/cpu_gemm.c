@@ -34,6 +34,14 @@ enum {
 #define NV         2
 #define QUADS      0
 #include "device/cpu_gemm_kernel.h"
+#define KERNEL half_avx512
+#define TARGET __attribute__((target("avx512f")))
+#define VL     16
+#define MR     14
+#define NV     1
+#define B_STEP 32
+#define QUADS  0
+#include "device/cpu_gemm_kernel.h"
 #define KERNEL quad_panel_avx512
 #define PANELS quads_avx512
 #define TARGET __attribute__((target("avx512f")))
@@ -50,6 +58,14 @@ enum {
 #define MR         6
 #define NV         2
 #define QUADS      0
+#include "device/cpu_gemm_kernel.h"
+#define KERNEL half_avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define VL     8
+#define MR     6
+#define NV     1
+#define B_STEP 16
+#define QUADS  0
 #include "device/cpu_gemm_kernel.h"
 #define KERNEL quad_panel_avx2
 #define PANELS quads_avx2
@@ -84,6 +100,14 @@ enum {
 #define NV    2
 #define QUADS 0
 #include "device/cpu_gemm_kernel.h"
+#define KERNEL half_four
+#define TARGET
+#define VL     4
+#define MR     FOUR_MR
+#define NV     1
+#define B_STEP 8
+#define QUADS  0
+#include "device/cpu_gemm_kernel.h"
 #define KERNEL quad_panel_four
 #define PANELS quads_four
 #define TARGET
@@ -95,28 +119,42 @@ enum {
 
 const gemm_kernel *gemm_kernel_conv(void) {
 #ifdef __x86_64__
-    static const gemm_kernel avx512 = {"avx512 14x32", 14,          32, kernel_avx512, one_avx512,
-                                       panels_avx512,  quads_avx512};
-    static const gemm_kernel avx2 = {"avx2 6x16", 6,           16,        kernel_avx2,
-                                     one_avx2,    panels_avx2, quads_avx2};
+    static const gemm_kernel avx512 = {.name = "avx512 14x32",
+                                       .mr = 14,
+                                       .nr = 32,
+                                       .run = kernel_avx512,
+                                       .run_one = one_avx512,
+                                       .run_half = half_avx512,
+                                       .run_panels = panels_avx512,
+                                       .run_quads = quads_avx512};
+    static const gemm_kernel avx2 = {.name = "avx2 6x16",
+                                     .mr = 6,
+                                     .nr = 16,
+                                     .run = kernel_avx2,
+                                     .run_one = one_avx2,
+                                     .run_half = half_avx2,
+                                     .run_panels = panels_avx2,
+                                     .run_quads = quads_avx2};
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f")) return &avx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2;
 #endif
-    static const gemm_kernel four = {FOUR_MR == 8 ? "neon 8x8" : "plain 4x8",
-                                     FOUR_MR,
-                                     8,
-                                     kernel_four,
-                                     one_four,
-                                     panels_four,
-                                     quads_four};
+    static const gemm_kernel four = {.name = FOUR_MR == 8 ? "neon 8x8" : "plain 4x8",
+                                     .mr = FOUR_MR,
+                                     .nr = 8,
+                                     .run = kernel_four,
+                                     .run_one = one_four,
+                                     .run_half = half_four,
+                                     .run_panels = panels_four,
+                                     .run_quads = quads_four};
     return &four;
 }
 
 const gemm_kernel *gemm_kernel_best(void) {
 #ifdef __aarch64__
     /* twelve columns keep a few percent more of the peak, but divide no usual channel count */
-    static const gemm_kernel wide = {"neon 8x12", 8, 12, kernel_wide, one_wide, NULL, NULL};
+    static const gemm_kernel wide = {
+        .name = "neon 8x12", .mr = 8, .nr = 12, .run = kernel_wide, .run_one = one_wide};
     return &wide;
 #else
     return gemm_kernel_conv();
