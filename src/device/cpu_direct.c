@@ -234,20 +234,21 @@ static gather backward_gather(const cpu_plan *p, const float *dy, int py, int px
 /* Right-hand panels for these taps: column c, number (t, o) is w[o][tap[t]][c]. */
 static void pack_backward(const cpu_plan *p, const float *w, const gather *g, const int *tap,
                           float *packed) {
+    enum { SOME = 64 }; /* numbers that a thread takes at a time; divides KC */
     const conv_shape *s = &p->base.s;
     int nr = p->g->nr, kk = s->k * s->k, length = g->taps * s->co, columns = round_up(s->ci, nr);
 #pragma omp parallel for num_threads(p->threads) schedule(static)
-    for (int j = 0; j < s->ci; j += nr)
-        for (int l = 0; l < length; l += KC) {
-            int part = least(KC, length - l);
-            float *to = packed + (size_t)l * columns + (size_t)j * part;
-            for (int i = 0, t = l / s->co, o = l % s->co; i < part; t++, o = 0) {
-                int n = least(s->co - o, part - i);
-                gemm_pack(false, w + ((size_t)o * kk + tap[t]) * s->ci + j, kk * s->ci,
-                          least(nr, s->ci - j), n, nr, to + (size_t)i * nr);
-                i += n;
-            }
+    for (int first = 0; first < length; first += SOME) {
+        int block = first - first % KC, part = least(KC, length - block);
+        int last = least(length, first + SOME);
+        float *to = packed + (size_t)block * columns;
+        for (int l = first, n; l < last; l += n) { /* a tap at a time */
+            int t = l / s->co, o = l % s->co;
+            n = least(s->co - o, last - l);
+            gemm_pack_wide(w + ((size_t)o * kk + tap[t]) * s->ci, kk * s->ci, s->ci, n, nr,
+                           (size_t)part * nr, to + (size_t)(l - block) * nr);
         }
+    }
 }
 
 static void zero(float *x, size_t n, int threads) {
@@ -292,20 +293,6 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
 }
 
 /* ---- filter gradient ------------------------------------------------------------------------- */
-
-/* `rows` rows of dy [.,co] as left-hand panels [rows][mr] that begin `apart` floats one behind the
- * other, the last filled up with zeros; row by row, so that dy is read as it lies. */
-static void pack_dy(const float *dy, int co, int rows, int mr, size_t apart, float *panels) {
-    int whole = co - co % mr;
-    for (int r = 0; r < rows; r++, dy += co, panels += mr) {
-        float *to = panels;
-        for (int o = 0; o < whole; o += mr, to += apart) {
-            for (int i = 0; i + 4 < mr; i += 4) quad_put(to + i, quad_at(dy + o + i));
-            quad_put(to + mr - 4, quad_at(dy + o + mr - 4)); /* mr may be no multiple of 4 */
-        }
-        for (int i = 0; whole < co && i < mr; i++) to[i] = whole + i < co ? dy[whole + i] : 0;
-    }
-}
 
 static void filter_tile(const gemm_kernel *k, int length, const float *a, const float *b, int rows,
                         int columns, float *c, int ldc, bool add) {
@@ -358,7 +345,7 @@ static void filter_rows(const cpu_plan *p, const gather *g, const float *dy, int
         int length = least(FILTER_KC, last - first);
         /* not a power of two: lines of all panels would take the same places of a cache */
         size_t a_apart = (size_t)(length + 3) * k->mr, b_apart = (size_t)(length + 3) * k->nr;
-        pack_dy(dy + (size_t)first * s->co, s->co, length, k->mr, a_apart, a);
+        gemm_pack_wide(dy + (size_t)first * s->co, s->co, s->co, length, k->mr, a_apart, a);
         for (int begin = from, end; begin < to; begin = end) {
             end = least(to, (begin / once + 1) * once);
             gather_columns(g, &lines, first, length, begin, end, k->nr, b_apart, b);

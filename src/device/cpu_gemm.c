@@ -195,6 +195,28 @@ void gemm_pack(bool by_row, const float *x, int ld, int rows, int k, int width, 
     }
 }
 
+/* A few rows at a time: each is read as it lies, and whole cache lines of a panel are written,
+ * since those of all panels may fall on the same places of a cache. */
+void gemm_pack_wide(const float *x, int ld, int columns, int k, int width, size_t apart,
+                    float *panels) {
+    enum { FEW = 4 };
+    int whole = columns - columns % width;
+    for (int l = 0; l < k; l += FEW, x += (size_t)FEW * ld, panels += (size_t)FEW * width) {
+        int rows = least(FEW, k - l);
+        float *panel = panels;
+        for (int s = 0; s < whole; s += width, panel += apart)
+            for (int r = 0; r < rows; r++) {
+                const float *from = x + (size_t)r * ld + s;
+                float *to = panel + r * width;
+                for (int i = 0; i + 4 < width; i += 4) quad_put(to + i, quad_at(from + i));
+                quad_put(to + width - 4, quad_at(from + width - 4)); /* no multiple of 4, maybe */
+            }
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; whole < columns && i < width; i++)
+                panel[r * width + i] = whole + i < columns ? x[(size_t)r * ld + whole + i] : 0;
+    }
+}
+
 void gemm_pack_all(const float *x, int n, int k, int width, int threads, float *panels) {
 #pragma omp parallel for num_threads(threads) schedule(static) if ((size_t)n * k > SMALL)
     for (int i = 0; i < n; i += width)

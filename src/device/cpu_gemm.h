@@ -59,6 +59,11 @@ static inline void gemm_tile(const gemm_kernel *g, int k, const float *a, const 
  * by_row: vector r is x[r * ld + l], l < k;  else it is a column, x[l * ld + r]. */
 void gemm_pack(bool by_row, const float *x, int ld, int rows, int k, int width, float *panel);
 
+/* Many columns of x at once, rows `ld` apart: [k,columns] as panels [k][width] that begin `apart`
+ * floats one behind the other, the last filled up with zeros.  width >= 4. */
+void gemm_pack_wide(const float *x, int ld, int columns, int k, int width, size_t apart,
+                    float *panels);
+
 /* All n rows of x [n,k] as panels one behind the other; floats in all, and the packing itself (on
  * `threads` threads).  Panel p begins at panels + p * width * k. */
 static inline size_t gemm_panels_size(int n, int k, int width) {
