@@ -21,6 +21,7 @@ int device_cpu_open(device *dev) {
     op->close = cpu_close;
     op->gemm = cpu_gemm;
     op->rows_normalize = cpu_rows_normalize;
+    op->rows_normalize_back = cpu_rows_normalize_back;
     op->conv_plan_new = cpu_conv_plan_new;
     op->conv_forward = cpu_conv_forward;
     op->conv_back_data = cpu_conv_back_data;

@@ -316,18 +316,7 @@ static int cpu_norm_back_apply(device *dev, const norm_shape *s, const normed *y
     return 0;
 }
 
-/* ---- rows, choices, weights ------------------------------------------------------------------ */
-
-static int cpu_rows_normalize_back(device *dev, const float *out, const float *norm,
-                                   const float *dout, int n, int d, float *dx) {
-    device_ops ref;
-    device_ref_ops(&ref);
-#pragma omp parallel for num_threads(threads_for(dev, (size_t)n *d)) schedule(static)
-    for (int i = 0; i < n; i++)
-        ref.rows_normalize_back(dev, out + (size_t)i * d, norm + i, dout + (size_t)i * d, 1, d,
-                                dx + (size_t)i * d);
-    return 0;
-}
+/* ---- choices, weights ------------------------------------------------------------------------ */
 
 static int cpu_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k,
                      int32_t *ids, float *values) {
@@ -424,7 +413,6 @@ void cpu_passes(device_ops *op) {
     op->norm_apply = cpu_norm_apply;
     op->norm_back_sums = cpu_norm_back_sums;
     op->norm_back_apply = cpu_norm_back_apply;
-    op->rows_normalize_back = cpu_rows_normalize_back;
     op->top_k = cpu_top_k;
     op->argmin = cpu_argmin;
     op->sums_by_label = cpu_sums_by_label;

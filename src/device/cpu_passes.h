@@ -1,4 +1,4 @@
-/* cpu_passes.h: the CPU's passes over memory: norm, ReLU, rows, choices, weights. */
+/* cpu_passes.h: the CPU's passes over memory: norm, ReLU, choices, weights. */
 #ifndef CONR_CPU_PASSES_H
 #define CONR_CPU_PASSES_H
 
