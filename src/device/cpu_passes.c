@@ -239,8 +239,10 @@ static int cpu_norm_back_sums(device *dev, const norm_shape *s, const normed *y,
             sum_rows(a, b, c, l, mean, v, sign, g, MASK_Y, to, false, true, out);
         else if (how == MASK_NONE && !to)
             sum_rows(a, b, c, l, mean, v, sign, g, MASK_NONE, to, false, true, out);
+        else if (to)
+            sum_rows(a, b, c, l, mean, v, sign, g, how, to, true, true, out);
         else
-            sum_rows(a, b, c, l, mean, v, sign, g, how, to, to != NULL, true, out);
+            sum_rows(a, b, c, l, mean, v, sign, g, how, to, false, true, out);
     }
     if (norm) fold_back_sums(dev, s, &k, partial, y->stat, add, sums, dgamma, dbeta);
     return 0;
