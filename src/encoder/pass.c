@@ -13,7 +13,8 @@ static const float MOMENTUM = 0.1f; /* of the running statistics, as torch */
 enum {
     Y,      /* the convolution's or pool's output */
     Z,      /* behind norm, add and ReLU */
-    Z_BACK, /* Z computed once more, for the backward sweep */
+    Y_BACK, /* Y computed once more, for the backward sweep */
+    Z_BACK, /* likewise Z */
     G,      /* gradient of the layer's output; then, masked by the ReLU, of what was added */
     KINDS
 };
@@ -71,6 +72,14 @@ static void touch(pass *p, int layer, int kind, int moment) {
     if (moment > r->death) r->death = moment;
 }
 
+/* Whether its Y is dropped, too: the first convolution reads nothing but the images, costs little,
+ * and its output is the largest of all. */
+static bool convolved_again(const pass *p, int l) {
+    return made_again(p, l) && p->net->layer[l].in < 0;
+}
+
+static int y_in_backward(const pass *p, int l) { return convolved_again(p, l) ? Y_BACK : Y; }
+
 /* The tensor that holds layer l's output during the backward sweep. */
 static int output_in_backward(const pass *p, int l) {
     return made_again(p, l) ? Z_BACK : output_kind(&p->net->layer[l]);
@@ -101,10 +110,11 @@ static void plan_output(pass *p, int l, int moment) {
     touch(p, l, output_in_backward(p, l), moment);
     if (!made_again(p, l) || p->made[l]) return;
     p->made[l] = true;
-    touch(p, l, Y, moment);
-    if (from >= 0 && (x[from].joined || added_in_place(p, l)))
+    touch(p, l, y_in_backward(p, l), moment);
+    if (from < 0 || (added_in_place(p, l) && convolved_again(p, from))) return;
+    if (x[from].joined || added_in_place(p, l))
         touch(p, from, Y, moment);
-    else if (from >= 0)
+    else
         plan_output(p, from, moment);
 }
 
@@ -141,11 +151,9 @@ static void plan_lifetimes(pass *p) {
         int l = backward_turn(p, i), moment = end + MOMENTS * (end - 1 - i);
         const layer *x = &p->net->layer[l];
         touch(p, l, G, moment);
-        if (x->norm || x->relu) touch(p, l, Y, moment);
-        if (x->add >= 0) {
-            plan_output(p, l, moment); /* the mask */
-            share(p, x->add, G, l, G);
-        }
+        if (x->norm || x->relu) touch(p, l, y_in_backward(p, l), moment);
+        if (x->add >= 0) plan_output(p, l, moment); /* the mask */
+        if (x->add >= 0) share(p, x->add, G, l, G);
         touch(p, l, x->add >= 0 ? Y : G, moment + AT_DATA); /* where dy lies */
         if (x->in < 0) continue;
         plan_output(p, x->in, moment + (x->kind == LAYER_CONV ? AT_FILTER : AT_DATA));
@@ -377,9 +385,10 @@ static pool_shape pool_shape_of(const pass *p, const layer *x) {
     return (pool_shape){.n = p->o.n, .h = x->h, .w = x->w, .c = x->ci};
 }
 
-static normed normed_of(const pass *p, const parameters *at, int l) {
+/* y: layer l's Y, wherever it lies */
+static normed normed_of(const pass *p, const parameters *at, int l, const act *y) {
     const layer *x = &p->net->layer[l];
-    normed v = {.y = acts_of(p, l, Y)};
+    normed v = {.y = y};
     if (x->norm) {
         v.stat = p->floats + p->stat_at[l];
         v.gamma = at->w + x->gamma_at;
@@ -395,14 +404,16 @@ static double numbers_in_group(const pass *p, const layer *x) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* residual: what is added, NULL where nothing is or a projection */
-static int apply_layer(pass *p, const parameters *at, int l, const act *residual, act *z) {
+/* y: layer l's; residual: what is added, NULL where nothing is or a projection */
+static int apply_layer(pass *p, const parameters *at, int l, const act *y, const act *residual,
+                       act *z) {
     const layer *x = &p->net->layer[l], *added = x->add < 0 ? NULL : &p->net->layer[x->add];
     norm_shape s = norm_shape_of(p, x);
-    normed y = normed_of(p, at, l), shortcut;
+    normed main = normed_of(p, at, l, y), shortcut;
     bool joined = added && added->joined;
-    if (joined) shortcut = normed_of(p, at, x->add);
-    return p->dev->op.norm_apply(p->dev, &s, &y, joined ? &shortcut : NULL, residual, x->relu, z);
+    if (joined) shortcut = normed_of(p, at, x->add, acts_of(p, x->add, Y));
+    return p->dev->op.norm_apply(p->dev, &s, &main, joined ? &shortcut : NULL, residual, x->relu,
+                                 z);
 }
 
 static int forward_layer(pass *p, const parameters *at, const act *images, int l) {
@@ -437,7 +448,7 @@ static int forward_layer(pass *p, const parameters *at, const act *images, int l
     if (x->norm && !train) { TRY(dev->op.norm_from_running(dev, x->co, running, stat)); }
     const layer *added = x->add < 0 ? NULL : &p->net->layer[x->add];
     const act *residual = added && !added->joined ? acts_of(p, x->add, output_kind(added)) : NULL;
-    if (output_kind(x) == Z) TRY(apply_layer(p, at, l, residual, acts_of(p, l, Z)));
+    if (output_kind(x) == Z) TRY(apply_layer(p, at, l, y, residual, acts_of(p, l, Z)));
 done:
     return rc;
 }
@@ -468,40 +479,57 @@ int pass_output(pass *p, int end, float *out) {
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* Layer l's output into z, with its Y at y, if that was dropped, too. */
+static int output_again(pass *p, const parameters *at, const act *images, int l, act *y,
+                        const act *residual, act *z) {
+    int rc = 0;
+    const layer *x = &p->net->layer[l];
+    if (convolved_again(p, l)) /* its statistics are there */
+        TRY(p->dev->op.conv_forward(p->dev, p->plan[l], images, at->w + x->w_at,
+                                    x->bias ? at->w + x->bias_at : NULL, y,
+                                    at->running + x->running_at, NULL, p->work));
+    TRY(apply_layer(p, at, l, y, residual, z));
+done:
+    return rc;
+}
+
 /* Layer l's output, if it was dropped and is not there again; a block's output needs that of the
  * block before, up to the one whose shortcut is a projection. */
-static int make_again(pass *p, const parameters *at, int l) {
+static int make_again(pass *p, const parameters *at, const act *images, int l) {
     int rc = 0, from = p->net->layer[l].add;
     if (!made_again(p, l) || p->made[l]) return 0;
     p->made[l] = true;
     act *z = acts_of(p, l, Z_BACK);
     const act *residual = NULL;
     if (added_in_place(p, l)) {
-        TRY(apply_layer(p, at, from, NULL, z));
+        TRY(output_again(p, at, images, from, convolved_again(p, from) ? z : acts_of(p, from, Y),
+                         NULL, z));
         residual = z;
     } else if (from >= 0 && !p->net->layer[from].joined) {
-        TRY(make_again(p, at, from));
+        TRY(make_again(p, at, images, from));
         residual = acts_of(p, from, output_in_backward(p, from));
     }
-    TRY(apply_layer(p, at, l, residual, z));
+    TRY(output_again(p, at, images, l, acts_of(p, l, y_in_backward(p, l)), residual, z));
 done:
     return rc;
 }
 
 /* From G, the gradient of the layer's output, to the gradient of Y, which *dy then points to. */
-static int backward_norm(pass *p, const parameters *at, int l, bool add, float *dw, act **dy) {
+static int backward_norm(pass *p, const parameters *at, const act *images, int l, bool add,
+                         float *dw, act **dy) {
     int rc = 0;
     device *dev = p->dev;
     const layer *x = &p->net->layer[l];
     norm_shape s = norm_shape_of(p, x);
-    normed y = normed_of(p, at, l);
+    normed y = normed_of(p, at, l, acts_of(p, l, y_in_backward(p, l)));
     act *g = acts_of(p, l, G);
     bool adds = x->add >= 0;
     *dy = g;
     if (!x->norm && !x->relu) return 0;
 
     /* A layer that adds passes the masked gradient on to what it added, so that is written. */
-    if (adds) TRY(make_again(p, at, l));
+    if (adds) TRY(make_again(p, at, images, l));
+    ASSERT(!convolved_again(p, l) || p->made[l]); /* whoever read its output has seen to it */
     const act *z = adds ? acts_of(p, l, output_in_backward(p, l)) : NULL;
     bool relu = x->relu;
     if (!x->norm) return dev->op.norm_back_sums(dev, &s, &y, z, relu, g, add, NULL, NULL, NULL, g);
@@ -527,7 +555,7 @@ static int backward_layer(pass *p, const parameters *at, const act *images, bool
     if (x->in >= 0) p->has_gradient[x->in] = true;
     if (x->kind != LAYER_CONV) {
         ASSERT(!grows);
-        TRY(make_again(p, at, x->in));
+        TRY(make_again(p, at, images, x->in));
         pool_shape pool = pool_shape_of(p, x);
         const act *g = acts_of(p, l, G);
         return x->kind == LAYER_MAX_POOL ? dev->op.max_pool_back(dev, &pool, in, g, dx)
@@ -537,8 +565,8 @@ static int backward_layer(pass *p, const parameters *at, const act *images, bool
         ASSERT(!p->has_gradient[x->add]);
         p->has_gradient[x->add] = true;
     }
-    TRY(backward_norm(p, at, l, add, dw, &dy));
-    if (x->in >= 0) TRY(make_again(p, at, x->in));
+    TRY(backward_norm(p, at, images, l, add, dw, &dy));
+    if (x->in >= 0) TRY(make_again(p, at, images, x->in));
     TRY(dev->op.conv_back_filter(dev, p->plan[l], in, dy, add, dw + x->w_at,
                                  x->bias ? dw + x->bias_at : NULL, p->work));
     if (dx) TRY(dev->op.conv_back_data(dev, p->plan[l], dy, at->w + x->w_at, grows, dx, p->work));

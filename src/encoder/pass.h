@@ -20,7 +20,7 @@ typedef struct pass_options {
     int passes;     /* steps of the running statistics per batch; divides groups */
     int end;        /* run the layers before this one: network's encoder_end, ... */
     bool backward;  /* keep what the backward sweep needs */
-    bool recompute; /* less memory: norm, sum and ReLU are computed again in backward */
+    bool recompute; /* less memory: all but convolutions behind the first is computed again */
     bool shared;    /* statistics over all ranks: each rank holds a part of every group */
 } pass_options;
 
