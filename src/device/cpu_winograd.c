@@ -16,10 +16,13 @@
 #include <omp.h>
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum {
     FILTERS = FORM_FILTERS,
     FEW = 128 * 36, /* places of all tiles, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
+    LINE = 4,               /* quads of a cache line */
     BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
     BLOCK_PANELS = 4,       /* at most, so that there are blocks for all threads */
     /* The filter gradient of few channels is summed in up to PARTS parts of PART_LEAST tiles or
@@ -117,37 +120,54 @@ typedef struct filters {
     const winograd_form *form;
 } filters;
 
-/* Filters from inputs i..i+3 to outputs o..o+3: g[input][tap], a quad over the outputs. */
-static inline void load_filters(const filters *f, int i, int o, quad g[4][9]) {
+/* Filters from inputs i..i+3 to outputs o..o+3, g[input][tap], a quad over the outputs, and of so
+ * many more such blocks beside them, along the channels that lie side by side: along outputs where
+ * by_output, else along inputs.  Rows of a power of two fall on the same few lines of the first
+ * cache, so a line is used up at once.  by_output is a constant where this is inlined. */
+INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_output,
+                         quad g[LINE][4][9]) {
     const float *from = f->w + i * f->in_step + o * f->out_step;
+    ptrdiff_t row = by_output ? f->in_step : f->out_step;
     for (int t = 0; t < 9; t++, from += f->tap_step) {
         int at = f->turned ? 8 - t : t;
-        quad r[4];
-        /* too many streams for the machine to see by itself what comes next */
-        if (f->out_step == 1) {
-            for (int j = 0; j < 4; j++) {
-                r[j] = quad_at(from + j * f->in_step);
-                __builtin_prefetch(from + (j + 4) * f->in_step);
-            }
-        } else {
-            for (int j = 0; j < 4; j++) {
-                r[j] = quad_at(from + j * f->out_step);
-                if (i % 16 == 0) __builtin_prefetch(from + j * f->out_step + 16);
-            }
-            quad_transpose(r);
+        /* too many streams for the machine to see by itself what comes next; to the second cache,
+         * since in the first they would drive each other out */
+        UNROLL for (int j = 0; j < 4; j++)
+            __builtin_prefetch(from + (by_output ? (j + 4) * row : j * row + 4 * LINE), 0, 2);
+        for (int b = 0; b < blocks; b++) {
+            quad r[4];
+            UNROLL for (int j = 0; j < 4; j++) r[j] = quad_at(from + j * row + 4 * b);
+            if (!by_output) quad_transpose(r);
+            UNROLL for (int j = 0; j < 4; j++) g[b][j][at] = r[j];
         }
-        for (int j = 0; j < 4; j++) g[j][at] = r[j];
     }
 }
 
 /* The filters to outputs [panel, panel + nr): to[36][c_in][nr], `next` floats between filters. */
 static void transform_panel(const filters *f, int panel, float *to, size_t next) {
-    for (int i = 0; i < f->c_in; i += 4)
-        for (int o = panel; o < panel + f->nr; o += 4) {
-            quad g[4][9] = {{{0}}};
-            if (o < f->c_out) load_filters(f, i, o, g);
-            f->form->filters(g, to + (size_t)i * f->nr + o - panel, (size_t)f->nr, next);
+    bool by_output = f->out_step == 1;
+    int outputs = by_output ? 4 * LINE : 4, inputs = by_output ? 4 : 4 * LINE;
+    quad g[LINE][4][9];
+    for (int i = 0; i < f->c_in; i += inputs)
+        for (int o = panel; o < least(f->c_out, panel + f->nr); o += outputs) {
+            int blocks;
+            if (by_output) {
+                blocks = least(outputs, least(f->c_out, panel + f->nr) - o) / 4;
+                load_filters(f, i, o, blocks, true, g);
+            } else {
+                blocks = least(inputs, f->c_in - i) / 4;
+                load_filters(f, i, o, blocks, false, g);
+            }
+            for (int b = 0; b < blocks; b++) {
+                int input = by_output ? i : i + 4 * b, output = by_output ? o + 4 * b : o;
+                f->form->filters(g[b], to + (size_t)input * f->nr + output - panel, (size_t)f->nr,
+                                 next);
+            }
         }
+    memset(g[0], 0, sizeof g[0]); /* beyond the last output */
+    for (int o = f->c_out; o < panel + f->nr; o += 4)
+        for (int i = 0; i < f->c_in; i += 4)
+            f->form->filters(g[0], to + (size_t)i * f->nr + o - panel, (size_t)f->nr, next);
 }
 
 static void transform_filters(const filters *f, int threads, float *u) {
