@@ -139,15 +139,21 @@ INLINE void strided_filter_back_line(const quad c[6], quad o[3]) {
 
 typedef void line(const quad *from, quad *to);
 
+enum { LINE = 16 }; /* floats of a cache line */
+
 /* transform_run: `side` pixels to n places in each dimension; tiles `step` columns apart. */
 INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t next, size_t place,
                     int side, int n, int step, line *f) {
     const float *row[FORM_SIDE];
     ptrdiff_t along[FORM_SIDE];
     ALL for (int k = 0; k < side; k++) row[k] = r->row[k] + c, along[k] = r->step[k];
+    /* Pixels are far apart, so their next channels would come as a surprise to the machine. */
+    bool opens_line = c % LINE == 0;
     LOOP for (int x = r->first; x < r->first + r->columns; x++) {
         quad d[FORM_SIDE];
-        ALL for (int k = 0; k < side; k++) d[k] = quad_at(row[k]), row[k] += along[k];
+        ALL for (int k = 0; k < side; k++) d[k] = quad_at(row[k]);
+        if (opens_line) { ALL for (int k = 0; k < side; k++) __builtin_prefetch(row[k] + LINE); }
+        ALL for (int k = 0; k < side; k++) row[k] += along[k];
         f(d, strip[x].at);
     }
     for (int t = 0; t < r->tiles; t++, strip += step, to += next) {
