@@ -149,7 +149,8 @@ INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t n
     ALL for (int k = 0; k < side; k++) row[k] = r->row[k] + c, along[k] = r->step[k];
     /* Pixels are far apart, so their next channels would come as a surprise to the machine. */
     bool opens_line = c % LINE == 0;
-    LOOP for (int x = r->first; x < r->first + r->columns; x++) {
+    int end = r->first + r->columns;
+    LOOP for (int x = r->first; x < end; x++) {
         quad d[FORM_SIDE];
         ALL for (int k = 0; k < side; k++) d[k] = quad_at(row[k]);
         if (opens_line) { ALL for (int k = 0; k < side; k++) __builtin_prefetch(row[k] + LINE); }
@@ -171,6 +172,7 @@ INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t n
  * add and has_sums are constants where this is inlined. */
 INLINE void any_output(const float *from, size_t place, const tile_out *t, float *to,
                        tile_sums *sums, int n, int side, line *f, bool add, bool has_sums) {
+    const tile_out out = *t; /* a copy, or each quad written might have changed it */
     quad m[FORM_SIDE][8], about = {0}, sum = {0}, squares = {0};
     if (has_sums) about = sums->about, sum = sums->sum, squares = sums->squares;
     LOOP for (int x = 0; x < n; x++, from += place) {
@@ -178,14 +180,14 @@ INLINE void any_output(const float *from, size_t place, const tile_out *t, float
         ALL for (int y = 0; y < n; y++) d[y] = quad_at(from + y * n * place);
         f(d, m[x]);
     }
-    LOOP for (int y = 0; y < t->rows; y++, to += t->row) {
+    LOOP for (int y = 0; y < out.rows; y++, to += out.row) {
         quad d[FORM_SIDE], o[8];
         ALL for (int x = 0; x < n; x++) d[x] = m[x][y];
         f(d, o);
         ALL for (int x = 0; x < side; x++) {
-            if (x >= t->columns) break;
-            if (add) o[x] += quad_at(to + x * t->pixel);
-            quad_put(to + x * t->pixel, o[x]);
+            if (x >= out.columns) break;
+            if (add) o[x] += quad_at(to + x * out.pixel);
+            quad_put(to + x * out.pixel, o[x]);
             if (!has_sums) continue;
             o[x] -= about;
             sum += o[x];
