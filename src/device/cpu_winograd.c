@@ -482,6 +482,12 @@ static void multiply_tiles(const gradient *g, int k, int o, int end, int n, floa
     const float *d = g->d + k * apart(g->room, g->rows);
     int mr = g->g->mr, nr = g->g->nr;
     bool adds = add || !opens_filter(g, k);
+    if (n == g->room && n <= GEMM_KC) { /* panels of d lie one behind the other */
+        for (int j = 0; j < g->columns; j += nr)
+            g->g->run_panels(n, d + (size_t)o * n, v + (size_t)j * n, c + j, g->columns, adds,
+                             (end - o) / mr);
+        return;
+    }
     for (int j = 0; j < g->columns; j += nr)
         for (int i = o; i < end; i += mr)
             for (int t = 0; t < n; t += GEMM_KC)
