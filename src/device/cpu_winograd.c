@@ -428,6 +428,12 @@ static gradient gradient_of(const cpu_plan *p) {
     int panels = floats / (g.form->places * (s->ci + s->co)) / mr;
     panels = panels < 4 ? 4 : panels;
     g.room = mr * (g.parts > 1 ? least(PART_PANELS, panels) : panels);
+    /* rather somewhat smaller rounds that are all full than a last one that is not */
+    for (int r = g.room / FORM_RUN * FORM_RUN; g.parts == 1 && 2 * r >= g.room; r -= FORM_RUN)
+        if (g.total % r == 0) {
+            g.room = r;
+            break;
+        }
     return g;
 }
 
