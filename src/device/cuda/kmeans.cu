@@ -1,12 +1,14 @@
 /* kmeans.cu: k-means on features that lie in device memory; src/clusters has the definition.
  *
  * All runs go side by side: a step compares the centers of every run that is still moving with all
- * rows in one matrix product, [centers, rows], so that threads along a row of it are neighbors in
- * memory.  What is a choice (seeds, empty clusters, when to stop) is made on the device; the host
- * looks every few steps which runs are left and packs their centers.
+ * rows, by tensor cores (few.cuh) where they can, else in one matrix product, [centers, rows], so
+ * that threads along a row of it are neighbors in memory.  What is a choice (seeds, empty clusters,
+ * when to stop) is made on the device; the host looks every few steps which runs are left and packs
+ * their centers.
  *
  * The bits differ from the CPU's (sums in another order), and are the same again for the same seed:
  * sums are taken in a fixed order, counts are whole numbers. */
+#include "device/cuda/few.cuh"
 #include "device/cuda/warp.cuh"
 
 extern "C" {
@@ -403,9 +405,115 @@ static __global__ void assign(km m, int first, int rows) {
     if (is_last(&m.ticket[2 * run], m.blocks)) refill(m, run);
 }
 
+/* The better of two scores, then the lower center. */
+static __device__ inline void keep_better(float score, int c, float &best, int &at) {
+    if (score > best || (score == best && c < at)) best = score, at = c;
+}
+
+/* As assign, with the products made here: of the rows of block y with the centers of `runs_each`
+ * slots, those of block x.  The four lanes that have a row's products compare theirs.  Rounding is
+ * coarser than a sum of floats: tensor cores cut it off. */
+template <int TILES>
+static __global__ void __launch_bounds__(FEW_THREADS, 2)
+    assign_few(km m, int actives, int runs_each) {
+    extern __shared__ float4 stages[];
+    __shared__ int moved[8 * TILES], here[8 * TILES], run_of[8 * TILES]; /* -1: it has ended */
+    float c[2][TILES][4];
+    int slot0 = blockIdx.x * runs_each, first = blockIdx.y * FEW_ROWS, t0 = threadIdx.x;
+    int runs = min(runs_each, actives - slot0), centers = runs * m.K;
+    if (t0 < 8 * TILES) moved[t0] = here[t0] = 0;
+    if (t0 < runs) {
+        int run = m.active[slot0 + t0];
+        run_of[t0] = m.done[run] ? -1 : run;
+    }
+    few_products<TILES>(m.x, m.n, m.d, first, m.w + (size_t)slot0 * m.K * m.d, centers, stages, c);
+    const float *half_of = m.half + slot0 * m.K;
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int at = few_center(tile) + e % 2;
+            float half = at < centers ? half_of[at] : 0;
+            c[0][tile][e] -= half, c[1][tile][e] -= half;
+        }
+    for (int s = 0; s < runs; s++) {
+        int run = run_of[s], before[2][2];
+        if (run < 0) continue;
+#pragma unroll
+        for (int t = 0; t < 2; t++) /* asked for now, wanted later */
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                before[t][half] =
+                    m.label[(size_t)run * m.n + min(first + few_row(t, half), m.n - 1)];
+#pragma unroll
+        for (int t = 0; t < 2; t++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float best = -INFINITY;
+                int at = 0;
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        int k = few_center(tile) + e - s * m.K;
+                        if (k >= 0 && k < m.K) keep_better(c[t][tile][2 * half + e], k, best, at);
+                    }
+                for (int by = 1; by < 4; by *= 2) {
+                    float score = __shfl_xor_sync(ALL_LANES, best, by);
+                    keep_better(score, __shfl_xor_sync(ALL_LANES, at, by), best, at);
+                }
+                int i = first + few_row(t, half);
+                if (t0 % 4 != 0 || i >= m.n) continue;
+                float square = square_at(m, i), d2 = square - 2 * best;
+                size_t place = (size_t)run * m.n + i;
+                m.own[place] = d2 < 8 * slack(square, half_of[s * m.K + at]) ? 0 : d2;
+                if (before[t][half] != at) { /* whole numbers: any order */
+                    atomicAdd(&moved[s], 1);
+                    m.label[place] = at;
+                }
+                atomicAdd(&here[s * m.K + at], 1);
+            }
+    }
+    __syncthreads();
+    int run = t0 < centers ? run_of[t0 / m.K] : -1;
+    int32_t *count = m.count + (size_t)max(run, 0) * m.K + t0 % m.K;
+    if (run >= 0 && here[t0]) atomicAdd(count, here[t0]);
+    if (t0 < runs && moved[t0]) atomicAdd(&m.count[(size_t)m.runs * m.K + run_of[t0]], moved[t0]);
+    if (!is_last(&m.ticket[2 * m.active[slot0]], gridDim.y)) return;
+    if (!__syncthreads_or(run >= 0 && !__ldcg(count))) return;
+    for (int s = 0; s < runs; s++)
+        if (run_of[s] >= 0) refill(m, run_of[s]);
+}
+
+/* All rows to their nearest centers where few.cuh can; else returns false. */
+static bool launch_assign_few(device *dev, const km &m, int actives) {
+    int most = 8 * FEW_TILES / m.K;
+    if (most == 0 || m.d % FEW_DEPTH || blocks_for(m.n, FEW_ROWS) > 65535) return false;
+    int groups = (actives + most - 1) / most, runs_each = (actives + groups - 1) / groups;
+    dim3 grid(groups, blocks_for(m.n, FEW_ROWS));
+    switch ((runs_each * m.K + 7) / 8) {
+#define CASE(TILES)                                                                                \
+    case TILES:                                                                                    \
+        cudaFuncSetAttribute(assign_few<TILES>, cudaFuncAttributeMaxDynamicSharedMemorySize,       \
+                             FEW_STAGE_BYTES);                                                     \
+        assign_few<TILES>                                                                          \
+            <<<grid, FEW_THREADS, FEW_STAGE_BYTES, STREAM(dev)>>>(m, actives, runs_each);          \
+        break
+        CASE(1);
+        CASE(2);
+        CASE(3);
+        CASE(4);
+        CASE(5);
+        CASE(6);
+        CASE(7);
+#undef CASE
+    }
+    return true;
+}
+
 /* Sums of the rows of each cluster over one part of the rows (x), for some columns (y) and some
  * runs (z): `columns` threads, a thread a column, sums in shared memory [runs][K][columns]. */
-enum { SUM_ROWS = 32, SUM_RUNS = 11, AHEAD = 8 };
+enum { SUM_ROWS = 32, SUM_RUNS = 11, SUM_LABELS = 12, AHEAD = 8 };
 
 /* The numbers of AHEAD rows from i on, this thread's column. */
 static __device__ inline void fetch_ahead(const km &m, int i, int end, int j, float (&x)[AHEAD]) {
@@ -418,7 +526,7 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
     extern __shared__ float sum[];
     int slot0 = blockIdx.z * runs_each, t = threadIdx.x, j = blockIdx.y * columns + t;
     int runs = actives - slot0 < runs_each ? actives - slot0 : runs_each;
-    int32_t *labels = (int32_t *)(sum + (size_t)runs_each * m.K * columns); /* [SUM_ROWS][runs] */
+    int32_t *labels = (int32_t *)(sum + (size_t)runs_each * m.K * columns); /* [SUM_ROWS][12] */
     int begin = (int)((int64_t)m.n * blockIdx.x / PARTS);
     int end = (int)((int64_t)m.n * (blockIdx.x + 1) / PARTS);
     float x[AHEAD], next[AHEAD];
@@ -429,7 +537,7 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
         __syncthreads();
         for (int p = t; p < rows * runs; p += columns) {
             int s = p / rows, r = p % rows, run = m.active[slot0 + s];
-            labels[r * runs_each + s] = (s * m.K + m.label[(size_t)run * m.n + i0 + r]) * columns;
+            labels[r * SUM_LABELS + s] = (s * m.K + m.label[(size_t)run * m.n + i0 + r]) * columns;
         }
         __syncthreads();
         for (int r0 = 0; r0 < rows; r0 += AHEAD) {
@@ -442,10 +550,14 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
                 /* of different runs, so of different places: all read before the first is written
                  */
                 float old[SUM_RUNS];
-                int at[SUM_RUNS];
+                int at[SUM_LABELS];
 #pragma unroll
-                for (int s = 0; s < SUM_RUNS; s++)
-                    if (s < runs) at[s] = labels[(r0 + r) * runs_each + s] + t;
+                for (int s = 0; s < SUM_LABELS; s += 4)
+                    if (s < runs) {
+                        int4 four = *(const int4 *)&labels[(r0 + r) * SUM_LABELS + s];
+                        at[s] = four.x + t, at[s + 1] = four.y + t;
+                        at[s + 2] = four.z + t, at[s + 3] = four.w + t;
+                    }
 #pragma unroll
                 for (int s = 0; s < SUM_RUNS; s++)
                     if (s < runs) old[s] = sum[at[s]];
@@ -490,19 +602,32 @@ static __device__ void judge(const km &m, int run, int iteration, int iterations
         m.done[run] = iteration;
 }
 
-/* The mean of a cluster from the parts' sums, and its center.  The last block of a run judges. */
-static __global__ void update(km m, int actives, int iteration, int iterations, double tolerance) {
-    __shared__ double part[WARP];
+/* The mean of a cluster from the parts' sums, and its center.  The last block of a run judges.
+ * Waiting for the parts is what takes time: SPLIT threads a column have some of them each. */
+enum { SPLIT = 4 };
+static __global__ void __launch_bounds__(SPLIT *BLOCK)
+    update(km m, int actives, int iteration, int iterations, double tolerance) {
+    __shared__ double part[WARP], split[SPLIT][BLOCK];
     int slot = blockIdx.x / m.K, c = blockIdx.x % m.K, run = m.active[slot];
     if (m.done[run]) return;
     size_t at = (size_t)run * m.K + c;
-    int count = m.count[at];
+    int count = m.count[at], t = threadIdx.x % BLOCK, q = threadIdx.x / BLOCK;
     double *mean = m.mean + at * m.d, shift = 0, squares = 0;
-    for (int j = threadIdx.x; count && j < m.d; j += BLOCK) {
+    for (int j0 = 0; count && j0 < m.d; j0 += BLOCK) {
+        int j = j0 + t;
         double sum = 0;
+        if (j < m.d) {
 #pragma unroll 16
-        for (int p = 0; p < PARTS; p++)
-            sum += m.part[((size_t)p * actives * m.K + blockIdx.x) * m.d + j];
+            for (int p = 0; p < PARTS / SPLIT; p++) {
+                size_t from = (size_t)(q * (PARTS / SPLIT) + p) * actives * m.K + blockIdx.x;
+                sum += m.part[from * m.d + j];
+            }
+        }
+        __syncthreads(); /* split has been read */
+        split[q][t] = sum;
+        __syncthreads();
+        if (q != 0 || j >= m.d) continue;
+        for (int s = 1; s < SPLIT; s++) sum += split[s][t];
         double to = sum / count;
         shift += (to - mean[j]) * (to - mean[j]);
         squares += sum * sum;
@@ -524,7 +649,8 @@ static int iterate(device *dev, const km &m, int actives, int iteration, int col
                    const conr_kmeans_options *o) {
     int rc = 0, centers = actives * m.K, most = rows_at_once(m, centers);
     cudaStream_t stream = STREAM(dev);
-    for (int first = 0; rc == 0 && first < m.n; first += most) {
+    bool few = launch_assign_few(dev, m, actives);
+    for (int first = 0; !few && rc == 0 && first < m.n; first += most) {
         int rows = m.n - first < most ? m.n - first : most;
         if ((rc = multiply(dev, m, centers, first, rows)) < 0) break;
         dim3 grid(blocks_for(rows, BLOCK), actives);
@@ -532,9 +658,10 @@ static int iterate(device *dev, const km &m, int actives, int iteration, int col
     }
     if (rc < 0) return rc;
     dim3 grid(PARTS, blocks_for(m.d, columns), blocks_for(actives, runs_each));
-    size_t shared = ((size_t)runs_each * m.K * columns + SUM_ROWS * runs_each) * sizeof(float);
+    size_t shared = ((size_t)runs_each * m.K * columns + SUM_ROWS * SUM_LABELS) * sizeof(float);
     sum_rows<<<grid, columns, shared, stream>>>(m, actives, columns, runs_each);
-    update<<<centers, BLOCK, 0, stream>>>(m, actives, iteration, o->iterations, o->tolerance);
+    update<<<centers, SPLIT * BLOCK, 0, stream>>>(m, actives, iteration, o->iterations,
+                                                  o->tolerance);
     return LAUNCHED("k-means");
 }
 
@@ -649,10 +776,11 @@ static int run_all(device *dev, const km &m, const conr_kmeans_options *o, int32
     int rc = 0, actives = m.runs, columns = 256;
     while (columns > 8 && (size_t)m.K * columns * sizeof(float) > SUM_HERE) columns /= 2;
     while (columns > 32 && columns / 2 >= m.d) columns /= 2;
-    size_t one = ((size_t)m.K * columns + SUM_ROWS) * sizeof(float);
-    int runs_each = (int)(SUM_HERE / one) > 1 ? (int)(SUM_HERE / one) : 1;
+    size_t one = (size_t)m.K * columns * sizeof(float);
+    size_t labels = SUM_ROWS * SUM_LABELS * sizeof(float);
+    int runs_each = (int)((SUM_HERE - labels) / one) > 1 ? (int)((SUM_HERE - labels) / one) : 1;
     if (runs_each > SUM_RUNS) runs_each = SUM_RUNS;
-    if (one > SUM_SHARED)
+    if (one + labels > SUM_SHARED)
         return cuda_check((int)cudaErrorInvalidValue, "k-means: too many clusters");
     rc = cuda_check((int)cudaFuncSetAttribute(sum_rows, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               SUM_SHARED),
