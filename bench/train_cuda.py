@@ -74,6 +74,7 @@ def torch_step(a, mode):
     if mode == "eager": return step
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph): step()
+    graph.owns = step, x  # a graph does not keep the memory of weights and images
     return graph.replay
 
 def torch_ms(step, seconds):
