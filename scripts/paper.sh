@@ -6,7 +6,7 @@
 #   scripts/paper.sh cifar-10-batches-bin runs/paper
 #
 # CONR: the program (build-cuda/conr); RECIPE: recipes/cifar10.yaml, or another with both stages;
-# UNTIL: the last epoch of the ablation's rows (900: half the time, and CoNR was level by then).
+# UNTIL: the last epoch of the ablation's rows (880: less than half the time, and CoNR was level by then).
 set -eu
 data=${1:?give the images and a folder: scripts/paper.sh cifar-10-batches-bin runs/paper} out=${2:?give a folder for the runs}
 conr=${CONR:-build-cuda/conr}
