@@ -115,6 +115,9 @@ int settings_check(const train_options *o) {
     if (o->stage1_epochs > o->epochs)
         return fail(CONR_EINVAL, "stage1_epochs %d: more than all %d epochs; make it smaller",
                     o->stage1_epochs, o->epochs);
+    if (o->until > o->epochs)
+        return fail(CONR_EINVAL, "until %d: there are %d epochs; make it smaller, or set epochs",
+                    o->until, o->epochs);
     if (o->batch % o->accumulate)
         return fail(CONR_EINVAL, "accumulate %d: does not divide the batch of %d; use a divisor",
                     o->accumulate, o->batch);

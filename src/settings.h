@@ -109,9 +109,7 @@ struct conr_settings {
 int settings_check(const train_options *o);
 
 /* The epoch after which a run ends. */
-static inline int last_epoch(const train_options *o) {
-    return o->until && o->until < o->epochs ? o->until : o->epochs;
-}
+static inline int last_epoch(const train_options *o) { return o->until ? o->until : o->epochs; }
 
 /* RUN/options.yaml */
 int settings_write(const train_options *o, const char *path);

@@ -214,6 +214,9 @@ static void ends_earlier(void **state) {
     assert_int_equal(r.epochs, 3);
     assert_fails(CONR_EINVAL, "epoch 3 of 3; set until higher",
                  train(s, (conr_train_options){.out = rest, .from = half}, 2, 0, &r));
+    assert_ok(conr_settings_set(s, "until", "1000"));
+    assert_fails(CONR_EINVAL, "until 1000: there are",
+                 train(s, (conr_train_options){.out = rest}, 2, 0, &r));
     assert_ok(conr_settings_set(s, "until", "0"));
     assert_ok(train(s, (conr_train_options){.out = rest, .from = half}, 2, 0, &r));
     assert_same_run(whole, rest);
