@@ -72,6 +72,15 @@ const op_case case_list[] = {
     CONV(2, 2, 16, 16, 1, 1, 7, 2, 2, 0),
     CONV(6, 6, 4, 2, 3, 5, 7, 2, 1, 2),   /* a panel of pixels spans many rows of the map */
     CONV(2, 2, 9, 6, 12, 20, 3, 1, 1, 2), /* a panel of channels spans taps */
+    /* stems: pixels 1, 2, 3 and 6 numbers apart, outputs that fill no panel, one and many bands */
+    CONV(2, 6, 13, 11, 1, 20, 3, 1, 2, 0),
+    CONV(1, 6, 70, 83, 1, 17, 3, 2, 1, 2),
+    CONV(2, 6, 41, 35, 3, 24, 5, 1, 2, 0),
+    CONV(3, 6, 15, 21, 3, 33, 3, 2, 3, 2),
+    CONV(2, 6, 9, 10, 3, 16, 1, 1, 1, 0), /* no padding */
+    CONV(2, 6, 8, 9, 3, 7, 2, 2, 1, 1),   /* a bias */
+    CONV(2, 6, 5, 1, 3, 8, 3, 2, 2, 0),   /* a map one pixel wide */
+    CONV(1, 1, 3, 600, 1, 5, 3, 1, 1, 0), /* a row that is more than a band */
 
     NORM(4, 32, 32, 32, 64, 2, 0),
     NORM(4, 32, 32, 32, 64, 2, 1),

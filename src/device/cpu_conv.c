@@ -1,7 +1,8 @@
-/* cpu_conv.c: plans, the choice between the two ways, and sums by blocks. */
+/* cpu_conv.c: plans, the choice between the ways, and sums by blocks. */
 #include "device/cpu_conv.h"
 
 #include "base/status.h"
+#include "device/cpu_quad.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,10 @@ int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out) {
     p->g = gemm_kernel_conv();
     p->threads = dev->threads;
     p->winograd = winograd_wanted() && winograd_fits(p);
-    p->base.workspace = sizeof(float) * (p->winograd ? winograd_workspace(p) : direct_workspace(p));
+    p->stem = !p->winograd && stem_fits(p);
+    size_t floats = p->winograd ? winograd_workspace(p) : direct_workspace(p);
+    if (p->stem) floats = most(floats, stem_workspace(p));
+    p->base.workspace = sizeof(float) * floats;
     return 0;
 }
 
@@ -64,6 +68,8 @@ int cpu_conv_forward(device *dev, const conv_plan *plan, const act *x, const flo
     const cpu_plan *p = (const cpu_plan *)plan;
     if (p->winograd && !bias)
         winograd_forward(p, (const float *)x, w, (float *)y, shift, sums, work);
+    else if (p->stem && !bias)
+        stem_forward(p, (const float *)x, w, (float *)y, shift, sums, work);
     else
         direct_forward(p, (const float *)x, w, bias, (float *)y, shift, sums, work);
     return 0;
@@ -101,6 +107,8 @@ int cpu_conv_back_filter(device *dev, const conv_plan *plan, const act *x, const
     const conv_shape *s = &plan->s;
     if (p->winograd)
         winograd_back_filter(p, (const float *)x, (const float *)dy, add, dw, work);
+    else if (p->stem)
+        stem_back_filter(p, (const float *)x, (const float *)dy, add, dw, work);
     else
         direct_back_filter(p, (const float *)x, (const float *)dy, add, dw, work);
     if (dbias)

@@ -1,9 +1,10 @@
 /* cpu_conv.h: convolutions on the CPU.
  *
- * Two ways, chosen per shape when the plan is made: implicit GEMM for everything (cpu_direct.c),
- * and Winograd's forms for 3x3 with enough channels (cpu_winograd.c), which need a quarter of the
- * multiplications, with stride 2 9/16.  CONR_WINOGRAD=0 in the environment keeps to the first.
- * Both give the same bits for any number of threads: threads never share a sum. */
+ * Three ways, chosen per shape when the plan is made: implicit GEMM for everything (cpu_direct.c);
+ * Winograd's forms for 3x3 with enough channels (cpu_winograd.c), which need a quarter of the
+ * multiplications, with stride 2 9/16, and which CONR_WINOGRAD=0 in the environment keeps out; and
+ * for one or three channels products straight from the image (cpu_stem.c).  All give the same bits
+ * for any number of threads: threads never share a sum. */
 #ifndef CONR_CPU_CONV_H
 #define CONR_CPU_CONV_H
 
@@ -21,7 +22,7 @@ typedef struct conv_blocks {
 typedef struct cpu_plan {
     conv_plan base; /* first: the seam hands out a pointer to it */
     const gemm_kernel *g;
-    bool winograd;
+    bool winograd, stem; /* which way; a stem's data gradient is direct */
     int threads;
     conv_blocks rows;  /* forward, direct */
     conv_blocks tiles; /* forward, Winograd */
@@ -51,6 +52,15 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
                       float *work);
 void direct_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                         float *work);
+
+/* ---- cpu_stem.c ------------------------------------------------------------------------------ */
+
+bool stem_fits(const cpu_plan *p);
+size_t stem_workspace(const cpu_plan *p); /* floats */
+void stem_forward(const cpu_plan *p, const float *x, const float *w, float *y, const float *shift,
+                  float *sums, float *work);
+void stem_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
+                      float *work);
 
 /* ---- cpu_winograd.c -------------------------------------------------------------------------- */
 

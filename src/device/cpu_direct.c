@@ -301,7 +301,7 @@ static void filter_tile(const gemm_kernel *k, int length, const float *a, const 
         return;
     }
     float tile[GEMM_TILE];
-    (2 * columns <= k->nr ? k->run_half : k->run)(length, a, b, tile, k->nr, false);
+    k->run(length, a, b, tile, k->nr, false);
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < columns; j++)
             c[(size_t)r * ldc + j] = tile[r * k->nr + j] + (add ? c[(size_t)r * ldc + j] : 0);

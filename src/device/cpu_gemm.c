@@ -34,14 +34,6 @@ enum {
 #define NV         2
 #define QUADS      0
 #include "device/cpu_gemm_kernel.h"
-#define KERNEL half_avx512
-#define TARGET __attribute__((target("avx512f")))
-#define VL     16
-#define MR     14
-#define NV     1
-#define B_STEP 32
-#define QUADS  0
-#include "device/cpu_gemm_kernel.h"
 #define KERNEL quad_panel_avx512
 #define PANELS quads_avx512
 #define TARGET __attribute__((target("avx512f")))
@@ -58,14 +50,6 @@ enum {
 #define MR         6
 #define NV         2
 #define QUADS      0
-#include "device/cpu_gemm_kernel.h"
-#define KERNEL half_avx2
-#define TARGET __attribute__((target("avx2,fma")))
-#define VL     8
-#define MR     6
-#define NV     1
-#define B_STEP 16
-#define QUADS  0
 #include "device/cpu_gemm_kernel.h"
 #define KERNEL quad_panel_avx2
 #define PANELS quads_avx2
@@ -100,14 +84,6 @@ enum {
 #define NV    2
 #define QUADS 0
 #include "device/cpu_gemm_kernel.h"
-#define KERNEL half_four
-#define TARGET
-#define VL     4
-#define MR     FOUR_MR
-#define NV     1
-#define B_STEP 8
-#define QUADS  0
-#include "device/cpu_gemm_kernel.h"
 #define KERNEL quad_panel_four
 #define PANELS quads_four
 #define TARGET
@@ -124,7 +100,6 @@ const gemm_kernel *gemm_kernel_conv(void) {
                                        .nr = 32,
                                        .run = kernel_avx512,
                                        .run_one = one_avx512,
-                                       .run_half = half_avx512,
                                        .run_panels = panels_avx512,
                                        .run_quads = quads_avx512};
     static const gemm_kernel avx2 = {.name = "avx2 6x16",
@@ -132,7 +107,6 @@ const gemm_kernel *gemm_kernel_conv(void) {
                                      .nr = 16,
                                      .run = kernel_avx2,
                                      .run_one = one_avx2,
-                                     .run_half = half_avx2,
                                      .run_panels = panels_avx2,
                                      .run_quads = quads_avx2};
     __builtin_cpu_init();
@@ -144,7 +118,6 @@ const gemm_kernel *gemm_kernel_conv(void) {
                                      .nr = 8,
                                      .run = kernel_four,
                                      .run_one = one_four,
-                                     .run_half = half_four,
                                      .run_panels = panels_four,
                                      .run_quads = quads_four};
     return &four;

@@ -1,9 +1,8 @@
 /* cpu_gemm_kernel.h: the micro-kernel's body, included by cpu_gemm.c once per instruction set and
  * form with KERNEL (the function's name), TARGET (its attribute), VL (floats in a vector), MR, NV
  * vectors in a row of the tile, QUADS (0 or 1), and where they are wanted PANELS (the name of the
- * function for several panels of a one behind the other, since many sums are short), KERNEL_ONE
- * (the name of the function for one vector) and B_STEP (from one number of b's panels to the next,
- * where the panels are wider than the tile).  No include guard, for that reason.
+ * function for several panels of a one behind the other, since many sums are short) and KERNEL_ONE
+ * (the name of the function for one vector).  No include guard, for that reason.
  *
  * MR x NV accumulators stay in registers; a step loads NV vectors of b and MR numbers of a for
  * MR * NV multiply-adds.  Where a vector holds four floats (NEON) the numbers of a are loaded four
@@ -11,9 +10,6 @@
  *
  * QUADS: a holds four numbers of one row side by side, a[(l/4)*4*MR + 4*r + l%4], which is what
  * packing NHWC pixels gives without a transposition; k is a multiple of 4. */
-#ifndef B_STEP
-#define B_STEP (NV * VL)
-#endif
 TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict b,
                           float *restrict c, int ldc, bool add) {
     typedef float vector __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -30,7 +26,7 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
 #else
 #define A_NUMBER(r) a[4 * (r) + q]
 #endif
-        UNROLL for (int q = 0; q < 4; q++, b += B_STEP) {
+        UNROLL for (int q = 0; q < 4; q++, b += NV * VL) {
             vector bb[NV];
             UNROLL for (int v = 0; v < NV; v++) bb[v] = *(const vector *)(b + VL * v);
             UNROLL for (int r = 0; r < MR; r++)
@@ -39,7 +35,7 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
 #undef A_NUMBER
     }
 #else
-    for (int l = 0; l < k; l++, a += MR, b += B_STEP) {
+    for (int l = 0; l < k; l++, a += MR, b += NV * VL) {
         vector bb[NV];
         UNROLL for (int v = 0; v < NV; v++) bb[v] = *(const vector *)(b + VL * v);
 #if VL == 4
@@ -100,4 +96,3 @@ TARGET static void KERNEL_ONE(int k, const float *restrict x, const float *restr
 #undef MR
 #undef NV
 #undef QUADS
-#undef B_STEP

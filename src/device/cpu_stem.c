@@ -1,0 +1,295 @@
+/* cpu_stem.c: convolutions of one or three input channels, forward and filter gradient.
+ *
+ * A pixel of an image has so few numbers that packing them for a matrix product takes longer than
+ * the product.  Here rows of the image are only copied, a band of them at a time and with zeros
+ * around, and multiplied as they lie: the numbers (ky,kx,c) of an output pixel are k stretches of
+ * k*ci numbers, those of the next pixel stride*ci further on.  The sums for the norm are taken
+ * before a tile leaves the registers. */
+#include "device/cpu_conv.h"
+
+#include "device/cpu_quad.h"
+
+#include <omp.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    BAND_PIXELS = 256,      /* of outputs, at most, unless a single row has more */
+    PARTS = 16,             /* that the filter gradient is summed in, at most, ... */
+    PARTS_FLOATS = 1 << 18, /* ... and floats of all of them */
+    SLACK = 4               /* floats that are read, not used, behind a band's last row */
+};
+
+/* ---- kernels, once per instruction set ------------------------------------------------------- */
+
+/* Some rows of output pixels of one image, and a panel of so many outputs as the kernel takes. */
+typedef struct stem_band {
+    int rows, pixels;  /* a row */
+    const float *x;    /* the first number of the first pixel */
+    int step;          /* floats to the next pixel's: 1, 2, 3 or 6 */
+    size_t x_row;      /* ... and to the next row's */
+    int threes;        /* k*k*ci / 3 */
+    const int *offset; /* [threes]: from a pixel's first number to number 3*i */
+    float *y;          /* forward: the outputs; filter gradient: their gradients, only read */
+    size_t row, pixel; /* floats from one to the next */
+    /* forward alone, of `outputs` each: */
+    const float *w;     /* [3*threes] */
+    const float *about; /* sums are taken about these */
+    float *sums;        /* [2], or NULL */
+} stem_band;
+
+typedef struct stem_kernel {
+    int outputs; /* of a panel */
+    int lots;    /* of three numbers that the filter gradient takes at a time */
+    void (*forward)(const stem_band *b);
+    /* dw[3*lots][outputs] += sums over the band's pixels, for numbers from 3*i on */
+    void (*filter)(const stem_band *b, int i, float *dw);
+} stem_kernel;
+
+#define VECTOR(floats) __attribute__((vector_size(floats * 4), aligned(4), may_alias))
+#ifdef __x86_64__
+typedef float vector_avx512 VECTOR(16);
+#define TARGET   __attribute__((target("avx512f")))
+#define NAMED(x) x##_avx512
+#define VL       16
+#define NV       1
+#define MR       8
+#define LOTS     3
+#include "device/cpu_stem_kernel.h"
+typedef float vector_avx2 VECTOR(8);
+#define TARGET   __attribute__((target("avx2,fma")))
+#define NAMED(x) x##_avx2
+#define VL       8
+#define NV       2
+#define MR       4
+#define LOTS     2
+#include "device/cpu_stem_kernel.h"
+#endif
+typedef float vector_four VECTOR(4);
+#define TARGET
+#define NAMED(x) x##_four
+#define VL       4
+#define MR       4
+#define LOTS     1
+#ifdef __aarch64__
+#define NV 4
+#else
+#define NV 2 /* half the registers */
+#endif
+#include "device/cpu_stem_kernel.h"
+
+static const stem_kernel *kernel_best(void) {
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) return &kernel_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &kernel_avx2;
+#endif
+    return &kernel_four;
+}
+
+/* ---- bands ----------------------------------------------------------------------------------- */
+
+/* What both directions share; sizes in floats. */
+typedef struct stem {
+    const stem_kernel *kernel;
+    const conv_shape *s;
+    int oh, ow;
+    int line;   /* of a row with zeros around it */
+    int length; /* numbers of an output pixel */
+    int padded; /* the same, whole lots */
+    int panels; /* of outputs */
+    int rows;   /* of a band, at most */
+    int bands;  /* of all images */
+} stem;
+
+/* Rows of the image under so many output rows. */
+static int rows_under(const conv_shape *s, int rows) { return (rows - 1) * s->stride + s->k; }
+
+static size_t band_floats(const stem *t) {
+    return (size_t)t->line * rows_under(t->s, t->rows) + SLACK;
+}
+
+static stem stem_of(const cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    stem t = {.kernel = kernel_best(), .s = s, .oh = p->base.oh, .ow = p->base.ow};
+    t.line = round_up(((t.ow - 1) * s->stride + s->k) * s->ci, 4);
+    t.length = s->k * s->k * s->ci;
+    t.padded = round_up(t.length, 3 * t.kernel->lots);
+    t.panels = (s->co + t.kernel->outputs - 1) / t.kernel->outputs;
+    t.rows = least(t.oh, BAND_PIXELS / t.ow > 1 ? BAND_PIXELS / t.ow : 1);
+    t.bands = s->n * ((t.oh + t.rows - 1) / t.rows);
+    return t;
+}
+
+/* One thread's memory: a band's rows, a panel that does not lie whole in its map, and sums. */
+static size_t panel_floats(const stem *t) { return (size_t)t->rows * t->ow * t->kernel->outputs; }
+static size_t forward_floats(const stem *t) {
+    return band_floats(t) + panel_floats(t) + 2 * (size_t)t->kernel->outputs;
+}
+
+static void offsets_of(const stem *t, int *offset) {
+    int width = t->s->k * t->s->ci;
+    for (int l = 0; l <= t->padded; l += 3) { /* what is too much: any */
+        int at = l < t->length ? l : 0;
+        offset[l / 3] = at / width * t->line + at % width;
+    }
+}
+
+/* Band i of x: its rows into own memory, and what of a band does not depend on the outputs. */
+static stem_band band_of(const stem *t, const float *x, int i, const int *offset, float *own,
+                         int *first_pixel) {
+    const conv_shape *s = t->s;
+    int in_image = t->bands / s->n, image = i / in_image, first = i % in_image * t->rows;
+    stem_band b = {.rows = least(t->rows, t->oh - first),
+                   .pixels = t->ow,
+                   .x = own,
+                   .step = s->stride * s->ci,
+                   .x_row = (size_t)s->stride * t->line,
+                   .offset = offset,
+                   .threes = t->length / 3};
+    int y = first * s->stride - s->pad, before = s->pad * s->ci;
+    int inside = least(s->w * s->ci, t->line - before);
+    for (int r = 0; r < rows_under(s, b.rows); r++, y++, own += t->line) {
+        bool there = y >= 0 && y < s->h;
+        memset(own, 0, (size_t)(there ? before : t->line) * sizeof *own);
+        if (!there) continue;
+        memcpy(own + before, x + ((size_t)image * s->h + y) * s->w * s->ci,
+               (size_t)inside * sizeof *own);
+        memset(own + before + inside, 0, (size_t)(t->line - before - inside) * sizeof *own);
+    }
+    *first_pixel = (image * t->oh + first) * t->ow;
+    return b;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* One panel of outputs of a band; sums: [2][co], or NULL. */
+static void forward_panel(const stem *t, stem_band *b, int panel, int first_pixel, float *y,
+                          float *sums, float *own) {
+    int outputs = t->kernel->outputs, co = t->s->co, o = panel * outputs;
+    int columns = least(outputs, co - o);
+    bool whole = columns == outputs;
+    float *to = y + (size_t)first_pixel * co + o;
+    float *tmp = own + band_floats(t), *both = tmp + panel_floats(t);
+    b->sums = sums ? both : NULL;
+    b->y = whole ? to : tmp;
+    b->pixel = (size_t)(whole ? co : outputs);
+    b->row = b->pixel * t->ow;
+    t->kernel->forward(b);
+    for (int i = 0; !whole && i < b->rows * t->ow; i++)
+        memcpy(to + (size_t)i * co, tmp + (size_t)i * outputs, (size_t)columns * sizeof *to);
+    for (int i = 0; sums && i < 2; i++)
+        memcpy(sums + i * co + o, both + i * outputs, (size_t)columns * sizeof *sums);
+}
+
+/* work: weights [panels][length][outputs], shift [panels][outputs], partial sums [bands][2][co],
+ * offsets, then each thread's own */
+void stem_forward(const cpu_plan *p, const float *x, const float *w, float *y, const float *shift,
+                  float *sums, float *work) {
+    const stem t = stem_of(p);
+    int outputs = t.kernel->outputs, all = t.panels * outputs, co = t.s->co;
+    float *weights = work, *about = weights + (size_t)t.length * all;
+    float *partial = about + all, *own = partial + (size_t)t.bands * 2 * co + t.padded;
+    int *offset = (int *)(partial + (size_t)t.bands * 2 * co);
+    offsets_of(&t, offset);
+    for (int o = 0; o < co; o += outputs)
+        gemm_pack(true, w + (size_t)o * t.length, t.length, least(outputs, co - o), t.length,
+                  outputs, weights + (size_t)o * t.length);
+    for (int o = 0; o < all; o++) about[o] = sums && o < co ? shift[o] : 0;
+#pragma omp parallel for num_threads(p->threads) schedule(dynamic)
+    for (int i = 0; i < t.bands; i++) {
+        int first;
+        float *mine = own + omp_get_thread_num() * forward_floats(&t);
+        stem_band b = band_of(&t, x, i, offset, mine, &first);
+        for (int panel = 0; panel < t.panels; panel++) {
+            b.w = weights + (size_t)panel * t.length * outputs;
+            b.about = about + panel * outputs;
+            forward_panel(&t, &b, panel, first, y, sums ? partial + (size_t)i * 2 * co : NULL,
+                          mine);
+        }
+    }
+    conv_blocks blocks = {.blocks = t.bands};
+    if (sums) conv_fold_sums(&blocks, t.s->groups, co, partial, sums, p->threads);
+}
+
+/* ---- filter gradient ------------------------------------------------------------------------- */
+
+static size_t part_floats(const stem *t) {
+    return (size_t)t->panels * t->padded * t->kernel->outputs;
+}
+
+/* Depends on the shape alone. */
+static int parts_of(const stem *t) {
+    int parts = least(PARTS, t->bands);
+    while (parts > 1 && parts * part_floats(t) > PARTS_FLOATS) parts--;
+    return parts;
+}
+
+/* Floats of a band's dy in panels, one behind the other and not a power of two apart. */
+static size_t apart(const stem *t) { return ((size_t)t->rows * t->ow + 3) * t->kernel->outputs; }
+
+/* One thread's memory: a band's rows, and its dy. */
+static size_t filter_floats(const stem *t) { return band_floats(t) + t->panels * apart(t); }
+
+/* sums [panels][padded][outputs] += those of a band.  dy is read several times: as panels, unless
+ * it is one by itself. */
+static void filter_band(const stem *t, stem_band *b, int first_pixel, const float *dy, float *own,
+                        float *sums) {
+    int outputs = t->kernel->outputs, co = t->s->co;
+    float *panels = own + band_floats(t);
+    dy += (size_t)first_pixel * co;
+    if (co == outputs)
+        panels = (float *)dy;
+    else
+        gemm_pack_wide(dy, co, co, b->rows * t->ow, outputs, apart(t), panels);
+    b->pixel = (size_t)outputs, b->row = b->pixel * t->ow;
+    for (int i = 0; i < t->panels; i++, sums += (size_t)t->padded * outputs) {
+        b->y = panels + i * apart(t);
+        for (int l = 0; l < t->padded; l += 3 * t->kernel->lots)
+            t->kernel->filter(b, l / 3, sums + (size_t)l * outputs);
+    }
+}
+
+/* work: parts of the sum, offsets, then each thread's own */
+void stem_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
+                      float *work) {
+    const stem t = stem_of(p);
+    int parts = parts_of(&t), outputs = t.kernel->outputs;
+    int *offset = (int *)(work + parts * part_floats(&t));
+    float *own = work + parts * part_floats(&t) + t.padded;
+    offsets_of(&t, offset);
+    memset(work, 0, parts * part_floats(&t) * sizeof *work);
+#pragma omp parallel for num_threads(p->threads) schedule(dynamic)
+    for (int part = 0; part < parts; part++)
+        for (int i = (int)((long)t.bands * part / parts);
+             i < (int)((long)t.bands * (part + 1) / parts); i++) {
+            int first;
+            float *mine = own + omp_get_thread_num() * filter_floats(&t);
+            stem_band b = band_of(&t, x, i, offset, mine, &first);
+            filter_band(&t, &b, first, dy, mine, work + part * part_floats(&t));
+        }
+    for (int o = 0; o < t.s->co; o++)
+        for (int l = 0; l < t.length; l++) {
+            const float *from =
+                work + ((size_t)(o / outputs) * t.padded + l) * outputs + o % outputs;
+            float sum = add ? dw[(size_t)o * t.length + l] : 0;
+            for (int part = 0; part < parts; part++) sum += from[part * part_floats(&t)];
+            dw[(size_t)o * t.length + l] = sum;
+        }
+}
+
+/* ---- which shapes, workspace ----------------------------------------------------------------- */
+
+bool stem_fits(const cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    return (s->ci == 1 || s->ci == 3) && s->stride <= 2 && s->k * s->ci % 3 == 0 && s->pad < s->k;
+}
+
+size_t stem_workspace(const cpu_plan *p) {
+    const stem t = stem_of(p);
+    size_t forward = (size_t)t.panels * t.kernel->outputs * (t.length + 1) +
+                     (size_t)t.bands * 2 * t.s->co + p->threads * forward_floats(&t);
+    size_t filter = parts_of(&t) * part_floats(&t) + p->threads * filter_floats(&t);
+    return most(forward, filter) + t.padded;
+}
