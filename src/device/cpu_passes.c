@@ -15,6 +15,8 @@
 
 enum {
     BLOCK_ROWS = 256,
+    LINE = 16,      /* floats of a cache line */
+    AHEAD = 512,    /* floats that lines are asked for in advance */
     SMALL = 1 << 14 /* numbers below which threads cost more than they bring */
 };
 
@@ -143,7 +145,8 @@ INLINE float masked_one(float d, float v, const float *z, const float *line, int
 }
 
 /* `rows` rows' share of sum d and sum d*(y - mean) onto out[2][c], and d itself where it is wanted.
- * Several rows at once: fewer trips to the sums. */
+ * Several rows at once: fewer trips to the sums.  Beside three streams that are read the machine is
+ * slow to fetch the lines of a fourth that it will write, so they are asked for. */
 INLINE void sum_some_rows(int rows, int c, const float *line, const float *mean, const float *y,
                           const float *z, const float *dz, mask how, float *d_out, bool writes,
                           bool sums, float *out) {
@@ -151,6 +154,10 @@ INLINE void sum_some_rows(int rows, int c, const float *line, const float *mean,
     for (; j + 4 <= c; j += 4) {
         quad sum = {0}, products = {0}, about = quad_at(mean + j);
         quad scale = quad_at(line + j), offset = quad_at(line + c + j);
+        if (writes && sums && j % LINE == 0) {
+            UNROLL for (int r = 0; r < rows; r++)
+                __builtin_prefetch(d_out + (size_t)r * c + j + AHEAD, 1);
+        }
         UNROLL for (int r = 0; r < rows; r++) {
             size_t at = (size_t)r * c;
             quad v = quad_at(y + at + j);
