@@ -72,6 +72,13 @@ const op_case case_list[] = {
     CONV(2, 2, 16, 16, 1, 1, 7, 2, 2, 0),
     CONV(6, 6, 4, 2, 3, 5, 7, 2, 1, 2),   /* a panel of pixels spans many rows of the map */
     CONV(2, 2, 9, 6, 12, 20, 3, 1, 1, 2), /* a panel of channels spans taps */
+    /* Winograd's edges, with tiles enough for them: two, three, one outputs in the last tile */
+    CONV(10, 10, 14, 14, 16, 16, 3, 1, 2, 0),
+    CONV(15, 15, 15, 10, 20, 16, 3, 1, 3, 2),
+    CONV(36, 36, 7, 7, 16, 24, 3, 1, 2, 2),
+    CONV(39, 39, 5, 13, 16, 16, 3, 1, 1, 0),
+    CONV(36, 36, 14, 14, 16, 32, 3, 2, 2, 0),
+    CONV(18, 18, 13, 29, 20, 16, 3, 2, 3, 2),
     /* stems: pixels 1, 2, 3 and 6 numbers apart, outputs that fill no panel, one and many bands */
     CONV(2, 6, 13, 11, 1, 20, 3, 1, 2, 0),
     CONV(1, 6, 70, 83, 1, 17, 3, 2, 1, 2),

@@ -22,6 +22,7 @@ enum {
     FILTERS = FORM_FILTERS,
     FEW = 128 * 36, /* places of all tiles, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
+    MOST_EDGED = 16,        /* tiles of a map, at most, that are told apart by edges */
     LINE = 4,               /* quads of a cache line */
     BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
     BLOCK_PANELS = 4,       /* at most, so that there are blocks for all threads */
@@ -45,16 +46,32 @@ static size_t apart(int rows, int columns) { return (size_t)rows * columns + 16;
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* How outputs [n,oh,ow] are cut into tiles of 4x4, and with them the inputs. */
+/* How outputs [n,oh,ow] are cut into tiles of 4x4, and with them the inputs; edges: of the last row
+ * and column of tiles, where they are transformed as such. */
 typedef struct tiling {
     int n, down, across;
+    form_edge edge_down, edge_across;
 } tiling;
 
 static tiling tiling_of(const cpu_plan *p) {
-    return (tiling){p->base.s.n, (p->base.oh + 3) / 4, (p->base.ow + 3) / 4};
+    return (tiling){p->base.s.n, (p->base.oh + 3) / 4, (p->base.ow + 3) / 4, EDGE_NONE, EDGE_NONE};
 }
 
-static int tile_count(const tiling *t) { return t->n * t->down * t->across; }
+static int tiles_of_map(const tiling *t) { return t->down * t->across; }
+static int tile_count(const tiling *t) { return t->n * tiles_of_map(t); }
+static bool has_edges(const tiling *t) {
+    return t->edge_down != EDGE_NONE || t->edge_across != EDGE_NONE;
+}
+
+/* With edges, where they are a good part of a map.  Then only whole maps go through the steps
+ * together. */
+static tiling tiling_with_edges(const cpu_plan *p, int places) {
+    tiling t = tiling_of(p);
+    if (tiles_of_map(&t) > MOST_EDGED) return t;
+    t.edge_down = form_edge_of(places, p->base.oh);
+    t.edge_across = form_edge_of(places, p->base.ow);
+    return t;
+}
 
 typedef struct tile {
     int image, y, x; /* of the image's tiles */
@@ -63,6 +80,49 @@ typedef struct tile {
 static tile tile_at(const tiling *t, int i) {
     int in_image = t->down * t->across, rest = i % in_image;
     return (tile){i / in_image, rest / t->across, rest % t->across};
+}
+
+/* The order in which tiles [first,last) lie: as they come, or, with edges, those of the last column
+ * but not of the last row, then whole ones, those of the last row, corners.  So the tiles that have
+ * a place lie side by side. */
+typedef struct order {
+    const tiling *t;
+    bool edges;
+    int first, total;
+    int whole_down, whole_across; /* tiles of a map that are no edges */
+    int begin[4];                 /* of each kind */
+} order;
+
+static order order_of(const tiling *t, int first, int last) {
+    order o = {.t = t, .edges = has_edges(t), .first = first, .total = last - first};
+    if (!o.edges) return o;
+    int maps = o.total / tiles_of_map(t);
+    o.whole_down = t->down - (t->edge_down != EDGE_NONE);
+    o.whole_across = t->across - (t->edge_across != EDGE_NONE);
+    o.begin[1] = maps * o.whole_down * (t->across - o.whole_across);
+    o.begin[2] = o.begin[1] + maps * o.whole_down * o.whole_across;
+    o.begin[3] = o.begin[2] + maps * (t->down - o.whole_down) * o.whole_across;
+    return o;
+}
+
+/* The place of tile i, which is `at`. */
+static int slot_of(const order *o, int i, tile at) {
+    if (!o->edges) return i - o->first;
+    int map = (i - o->first) / tiles_of_map(o->t);
+    bool down = at.y >= o->whole_down, across = at.x >= o->whole_across;
+    if (down && across) return o->begin[3] + map;
+    if (down) return o->begin[2] + map * o->whole_across + at.x;
+    if (across) return o->begin[0] + map * o->whole_down + at.y;
+    return o->begin[1] + (map * o->whole_down + at.y) * o->whole_across + at.x;
+}
+
+/* Those that have place k: [*begin,*end). */
+static void tiles_at_place(const order *o, int places, int k, int *begin, int *end) {
+    int n = places == FILTERS ? 6 : 9;
+    bool down = form_has(places, o->t->edge_down, k / n);
+    bool across = form_has(places, o->t->edge_across, k % n);
+    *begin = across ? 0 : o->begin[1];
+    *end = down && across ? o->total : down ? o->begin[3] : o->begin[2];
 }
 
 /* A map that tiles are cut from: [n,h,w,c] */
@@ -78,6 +138,8 @@ static tile_run run_from(const tiling *g, const map *m, const form_side *f, int 
                          column strip[FORM_STRIP]) {
     tile t = tile_at(g, i);
     tile_run r = {.tiles = least(least(FORM_RUN, last - i), g->across - t.x)};
+    r.down = t.y == g->down - 1 ? g->edge_down : EDGE_NONE;
+    r.across = t.x + r.tiles == g->across ? g->edge_across : EDGE_NONE;
     int total = f->step * (r.tiles - 1) + f->side;
     int x = f->step * t.x - f->margin, y = f->step * t.y - f->margin;
     r.first = x < 0 ? -x : 0;
@@ -211,6 +273,14 @@ static int block_tiles(int places, int channels, int mr) {
     return mr * (panels < 1 ? 1 : least(panels, BLOCK_PANELS));
 }
 
+/* The same in whole maps, which make whole panels together; 0: not so few.  More of them than
+ * above: the more, the fewer panels hold both edges and whole tiles. */
+static int block_maps(const tiling *t, int places, int channels, int mr) {
+    int maps = least(mr, BLOCK_FLOATS / (places * channels * tiles_of_map(t)));
+    while (maps * tiles_of_map(t) % mr) maps--;
+    return maps;
+}
+
 /* Sizes alone. */
 static stage stage_of(const cpu_plan *p, bool forward) {
     const conv_shape *c = &p->base.s;
@@ -229,38 +299,56 @@ static stage stage_of(const cpu_plan *p, bool forward) {
     s.few = (double)total * s.form->places <= FEW;
     s.columns = s.few ? nr : round_up(s.c_out, nr);
     s.room = s.few ? round_up(total, mr) : block_tiles(s.form->places, c->ci + c->co, mr);
+    tiling edged = tiling_with_edges(p, s.form->places);
+    int maps =
+        s.few || !has_edges(&edged) ? 0 : block_maps(&edged, s.form->places, c->ci + c->co, mr);
+    if (maps > 0) s.tiles = edged, s.room = maps * tiles_of_map(&edged);
     return s;
 }
 
-/* Tiles first + panel .. of the block [first,last), transformed, as a panel; zeros behind the last
- * tile. */
-static void input_panel(const stage *s, int first, int last, int panel) {
-    int mr = s->g->mr, from = first + panel, end = least(from + mr, last), channels = s->in.c;
+/* Tiles [from,end) of a block, transformed. */
+static void input_tiles(const stage *s, const order *order, int from, int end) {
+    int mr = s->g->mr, channels = s->in.c;
     size_t place = apart(s->room, channels);
-    float *to = s->v + (size_t)panel * channels;
     column strip[FORM_STRIP];
     for (int i = from; i < end;) {
         tile_run r = run_from(&s->tiles, &s->in, &s->form->in, i, end, strip);
+        tile at = tile_at(&s->tiles, i);
+        for (int t = 0; t < r.tiles; t++, at.x++) {
+            int slot = slot_of(order, i + t, at);
+            r.at[t] = (size_t)(slot - slot % mr) * channels + 4 * (slot % mr);
+        }
         for (int c = 0; c < channels; c += 4)
-            s->form->in.run(&r, c, strip, to + c * mr + 4 * (i - from), 4, place);
+            s->form->in.run(&r, c, strip, s->v + (size_t)c * mr, place);
         i += r.tiles;
     }
-    for (int i = end; i < from + mr; i++)
+}
+
+/* Zeros behind so many tiles, to the end of their last panel. */
+static void input_end(const stage *s, int tiles) {
+    int mr = s->g->mr, channels = s->in.c;
+    for (int i = tiles; i % mr; i++)
         for (int k = 0; k < s->form->places; k++)
             for (int c = 0; c < channels; c += 4)
-                quad_put(to + k * place + c * mr + 4 * (i - from), (quad){0});
+                quad_put(s->v + k * apart(s->room, channels) + (size_t)(i - i % mr) * channels +
+                             c * mr + 4 * (i % mr),
+                         (quad){0});
 }
 
 /* The products of all places; u, m: of all columns, or of one panel. */
-static void multiply(const stage *s, int tiles, const float *u, float *m) {
+static void multiply(const stage *s, const order *order, const float *u, float *m) {
     const gemm_kernel *g = s->g;
     int channels = s->in.c;
     for (int k = 0; k < s->form->places; k++) {
-        const float *v = s->v + k * apart(s->room, channels);
+        int begin, end;
+        tiles_at_place(order, s->form->places, k, &begin, &end);
+        begin -= begin % g->mr;
+        const float *v = s->v + k * apart(s->room, channels) + (size_t)begin * channels;
         const float *filter = u + form_filter(s->form->places, k) * apart(channels, s->columns);
         for (int o = 0; o < s->columns; o += g->nr)
-            g->run_quads(channels, v, filter + (size_t)o * channels, m + o, s->columns, false,
-                         tiles / g->mr);
+            g->run_quads(channels, v, filter + (size_t)o * channels,
+                         m + (size_t)begin * s->columns + o, s->columns, false,
+                         (end - begin + g->mr - 1) / g->mr);
         m += apart(s->room, s->columns);
     }
 }
@@ -269,22 +357,30 @@ static void multiply(const stage *s, int tiles, const float *u, float *m) {
  * whose first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
 static void output_channels(const stage *s, const float *m, int base, int first, int last, int c0,
                             int c1, const float *shift, float *sums) {
+    order order = order_of(&s->tiles, first, last);
     size_t place = apart(s->room, s->columns), pixel = (size_t)s->c_out;
     int side = s->form->out;
     for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
-    for (int i = first; i < last; i++, m += s->columns) {
+    for (int i = first; i < last; i++) {
         tile t = tile_at(&s->tiles, i);
         int y = side * t.y, x = side * t.x;
+        const float *from = m + (size_t)slot_of(&order, i, t) * s->columns - base;
         float *to = s->out + (((size_t)t.image * s->h + y) * s->w + x) * pixel;
-        tile_out o = {least(side, s->h - y), least(side, s->w - x), pixel * s->w, pixel, s->add};
+        tile_out o = {t.y == s->tiles.down - 1 ? s->tiles.edge_down : EDGE_NONE,
+                      t.x == s->tiles.across - 1 ? s->tiles.edge_across : EDGE_NONE,
+                      least(side, s->h - y),
+                      least(side, s->w - x),
+                      pixel * s->w,
+                      pixel,
+                      s->add};
         for (int c = c0; c < c1; c += 4) {
             if (!sums) {
-                s->form->output(m + c - base, place, &o, to + c, NULL);
+                s->form->output(from + c, place, &o, to + c, NULL);
                 continue;
             }
             float *sum = sums + c, *squares = sums + s->c_out + c;
             tile_sums grow = {quad_at(shift + c), quad_at(sum), quad_at(squares)};
-            s->form->output(m + c - base, place, &o, to + c, &grow);
+            s->form->output(from + c, place, &o, to + c, &grow);
             quad_put(sum, grow.sum);
             quad_put(squares, grow.squares);
         }
@@ -301,11 +397,12 @@ static void run_blocks(const stage *all, const conv_blocks *blocks, int threads,
         s.m += omp_get_thread_num() * m_floats(&s);
 #pragma omp for schedule(dynamic)
         for (int b = 0; b < blocks->blocks; b++) {
-            int first, last, mr = s.g->mr;
+            int first, last;
             conv_block_range(blocks, b, &first, &last);
-            int tiles = round_up(last - first, mr);
-            for (int panel = 0; panel < tiles; panel += mr) input_panel(&s, first, last, panel);
-            multiply(&s, tiles, s.u, s.m);
+            order order = order_of(&s.tiles, first, last);
+            input_tiles(&s, &order, first, last);
+            input_end(&s, last - first);
+            multiply(&s, &order, s.u, s.m);
             output_channels(&s, s.m, 0, first, last, 0, s.c_out, shift,
                             partial ? partial + (size_t)b * 2 * s.c_out : NULL);
         }
@@ -316,16 +413,19 @@ static void run_blocks(const stage *all, const conv_blocks *blocks, int threads,
 static void run_few(const stage *s, const filters *f, const conv_blocks *blocks, int threads,
                     const float *shift, float *partial) {
     int total = tile_count(&s->tiles), mr = s->g->mr, nr = s->g->nr;
+    order all = order_of(&s->tiles, 0, total);
 #pragma omp parallel num_threads(threads)
     {
         float *u = s->u + omp_get_thread_num() * u_floats(s);
         float *m = s->m + omp_get_thread_num() * m_floats(s);
 #pragma omp for schedule(static)
-        for (int panel = 0; panel < total; panel += mr) input_panel(s, 0, total, panel);
+        for (int i = 0; i < total; i += mr) input_tiles(s, &all, i, least(total, i + mr));
+#pragma omp single
+        input_end(s, total);
 #pragma omp for schedule(dynamic)
         for (int panel = 0; panel < s->c_out; panel += nr) {
             transform_panel(f, panel, u, apart(s->in.c, nr));
-            multiply(s, round_up(total, mr), u, m);
+            multiply(s, &all, u, m);
             for (int b = 0; b < blocks->blocks; b++) {
                 int first, last;
                 conv_block_range(blocks, b, &first, &last);
@@ -428,6 +528,8 @@ static gradient gradient_of(const cpu_plan *p) {
     int panels = floats / (g.form->places * (s->ci + s->co)) / mr;
     panels = panels < 4 ? 4 : panels;
     g.room = mr * (g.parts > 1 ? least(PART_PANELS, panels) : panels);
+    if (g.parts > 1) g.tiles = tiling_with_edges(p, g.form->places);
+    if (has_edges(&g.tiles)) g.room -= g.room % tiles_of_map(&g.tiles);
     /* rather somewhat smaller rounds that are all full than a last one that is not */
     for (int r = g.room / FORM_RUN * FORM_RUN; g.parts == 1 && 2 * r >= g.room; r -= FORM_RUN)
         if (g.total % r == 0) {
@@ -442,37 +544,40 @@ static size_t panel_place(int c, int width, int room, int t) {
     return ((size_t)(c / width) * room + t) * width + c % width;
 }
 
-/* A run of gradients at channels c..c+3 into panels, tile by tile from row t on; a panel of, say,
- * 14 channels may end amid a quad. */
-static void put_gradients(const gradient *g, const tile_run *r, column *strip, int c, int t) {
+/* A run of gradients at channels c..c+3 into panels; a panel of, say, 14 channels may end amid a
+ * quad. */
+static void put_gradients(const gradient *g, const tile_run *r, column *strip, int c) {
     int width = g->g->mr, places = g->form->places;
     size_t place = apart(g->room, g->rows);
     if (c % width + 4 <= width) {
-        float *to = g->d + panel_place(c, width, g->room, t);
-        g->form->out.run(r, c, strip, to, (size_t)width, place);
+        g->form->out.run(r, c, strip, g->d + panel_place(c, width, g->room, 0), place);
         return;
     }
     float m[FORM_RUN * FORM_PLACES * 4];
-    g->form->out.run(r, c, strip, m, 4 * (size_t)places, 4);
+    tile_run by_itself = *r;
+    for (int t = 0; t < r->tiles; t++) by_itself.at[t] = 4 * (size_t)places * t;
+    g->form->out.run(&by_itself, c, strip, m, 4);
     for (int i = 0; i < 4 * r->tiles; i++) {
-        float *to = g->d + panel_place(c + i % 4, width, g->room, t + i / 4);
+        float *to = g->d + panel_place(c + i % 4, width, g->room, 0) + r->at[i / 4];
         const float *from = m + i / 4 * 4 * places + i % 4;
         for (int k = 0; k < places; k++) to[k * place] = from[4 * k];
     }
 }
 
-/* Tiles [i,end), transformed on both sides; tile `first` has the first row of v and d. */
-static void transform_both(const gradient *g, int first, int i, int end) {
-    int nr = g->g->nr;
+/* Tiles [i,end) of a round, transformed on both sides. */
+static void transform_both(const gradient *g, const order *order, int i, int end) {
+    int mr = g->g->mr, nr = g->g->nr;
     size_t place = apart(g->room, g->columns);
     column strip[FORM_STRIP];
     while (i < end) {
         tile_run x = run_from(&g->tiles, &g->x, &g->form->in, i, end, strip);
+        tile at = tile_at(&g->tiles, i);
+        for (int t = 0; t < x.tiles; t++, at.x++) x.at[t] = (size_t)slot_of(order, i + t, at) * nr;
         for (int c = 0; c < g->x.c; c += 4)
-            g->form->in.run(&x, c, strip, g->v + panel_place(c, nr, g->room, i - first), (size_t)nr,
-                            place);
+            g->form->in.run(&x, c, strip, g->v + panel_place(c, nr, g->room, 0), place);
         tile_run dy = run_from(&g->tiles, &g->dy, &g->form->out, i, end, strip);
-        for (int c = 0; c < g->dy.c; c += 4) put_gradients(g, &dy, strip, c, i - first);
+        for (int t = 0; t < dy.tiles; t++) dy.at[t] = x.at[t] / nr * mr;
+        for (int c = 0; c < g->dy.c; c += 4) put_gradients(g, &dy, strip, c);
         i += x.tiles;
     }
 }
@@ -482,12 +587,16 @@ static bool opens_filter(const gradient *g, int k) {
     return g->form->places == FILTERS || (k / 9 <= 5 && k % 9 <= 5);
 }
 
-/* Products at place k of n tiles: outputs [o, end) with all inputs, onto c [outputs][columns]. */
-static void multiply_tiles(const gradient *g, int k, int o, int end, int n, float *c, bool add) {
+/* Products at place k: outputs [o, end) with all inputs, onto c [outputs][columns]. */
+static void multiply_tiles(const gradient *g, const order *order, int k, int o, int end, float *c,
+                           bool add) {
     const float *v = g->v + k * apart(g->room, g->columns);
     const float *d = g->d + k * apart(g->room, g->rows);
     int mr = g->g->mr, nr = g->g->nr;
     bool adds = add || !opens_filter(g, k);
+    int n, begin;
+    tiles_at_place(order, g->form->places, k, &begin, &n);
+    v += (size_t)begin * nr, d += (size_t)begin * mr, n -= begin;
     if (n == g->room && n <= GEMM_KC) { /* panels of d lie one behind the other */
         for (int j = 0; j < g->columns; j += nr)
             g->g->run_panels(n, d + (size_t)o * n, v + (size_t)j * n, c + j, g->columns, adds,
@@ -504,6 +613,7 @@ static void multiply_tiles(const gradient *g, int k, int o, int end, int n, floa
 
 /* Few tiles: a panel of filters goes through all steps at once. */
 static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
+    order all = order_of(&g->tiles, 0, g->total);
     int mr = g->g->mr, ci = g->x.c;
     size_t next = apart(mr, g->columns);
 #pragma omp parallel num_threads(threads)
@@ -511,12 +621,12 @@ static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
         float *c = g->c + omp_get_thread_num() * gradient_c(g);
 #pragma omp for schedule(static)
         for (int i = 0; i < g->total; i += FORM_RUN)
-            transform_both(g, 0, i, least(g->total, i + FORM_RUN));
+            transform_both(g, &all, i, least(g->total, i + FORM_RUN));
 #pragma omp for schedule(dynamic)
         for (int o = 0; o < g->dy.c; o += mr) {
             for (int k = 0; k < g->form->places; k++)
-                multiply_tiles(g, k, o, o + mr, g->total,
-                               c + form_filter(g->form->places, k) * next, false);
+                multiply_tiles(g, &all, k, o, o + mr, c + form_filter(g->form->places, k) * next,
+                               false);
             for (int r = 0; r < least(mr, g->dy.c - o); r++)
                 g->form->back(c + (size_t)r * g->columns, next, ci, add,
                               dw + (size_t)(o + r) * 9 * ci);
@@ -535,15 +645,16 @@ static void gradient_parts(const gradient *all, bool add, float *dw, int threads
         g.d += omp_get_thread_num() * gradient_d(&g);
 #pragma omp for schedule(dynamic)
         for (int part = 0; part < g.parts; part++) {
-            int begin = (int)((long)g.total * part / g.parts);
-            int end = (int)((long)g.total * (part + 1) / g.parts);
+            int unit = tiles_of_map(&g.tiles), maps = g.total / unit; /* whole maps */
+            int begin = (int)((long)maps * part / g.parts) * unit;
+            int end = (int)((long)maps * (part + 1) / g.parts) * unit;
             for (int first = begin; first < end; first += g.room) {
                 int last = least(end, first + g.room);
-                transform_both(&g, first, first, last);
+                order order = order_of(&g.tiles, first, last);
+                transform_both(&g, &order, first, last);
                 for (int k = 0; k < g.form->places; k++) {
                     int filter = part * FILTERS + form_filter(g.form->places, k);
-                    multiply_tiles(&g, k, 0, g.rows, last - first, g.c + filter * next,
-                                   first > begin);
+                    multiply_tiles(&g, &order, k, 0, g.rows, g.c + filter * next, first > begin);
                 }
             }
         }
@@ -571,9 +682,10 @@ static void gradient_chunks(const gradient *g, bool add, float *dw, int threads)
     {
         for (int first = 0; first < g->total; first += g->room) {
             int last = least(g->total, first + g->room);
+            order order = order_of(&g->tiles, first, last);
 #pragma omp for schedule(static)
             for (int i = first; i < last; i += FORM_RUN)
-                transform_both(g, first, i, least(last, i + FORM_RUN));
+                transform_both(g, &order, i, least(last, i + FORM_RUN));
                 /* those with the most places come last: they are taken first */
 #pragma omp for schedule(dynamic) collapse(2)
             for (int f = FILTERS - 1; f >= 0; f--)
@@ -581,7 +693,7 @@ static void gradient_chunks(const gradient *g, bool add, float *dw, int threads)
                     for (int k = 0; k < g->form->places; k++) {
                         if (form_filter(g->form->places, k) != f) continue;
                         int end = least(g->rows, rows + ROWS * g->g->mr);
-                        multiply_tiles(g, k, rows, end, last - first,
+                        multiply_tiles(g, &order, k, rows, end,
                                        g->c + f * next + (size_t)rows * g->columns, first > 0);
                     }
         }

@@ -40,6 +40,55 @@ INLINE void gradient_line(const quad d[4], quad o[6]) {
     o[5] = d[3];
 }
 
+/* The same for edges.  Two outputs, F(2,3), have the points 0, 1, -1, infinity; three, F(3,3), also
+ * 2: for these B' is that of F(4,2), which has as many inputs. */
+INLINE void two_taps_input(quad d0, quad d1, quad d2, quad d3, quad d4, quad o[5]);
+
+INLINE void input_two(const quad d[6], quad o[6]) {
+    o[0] = 4.f * (d[0] - d[2]);
+    o[1] = -3.f * (d[1] + d[2]);
+    o[2] = 3.f * (d[1] - d[2]);
+    o[5] = d[3] - d[1];
+}
+
+INLINE void input_three(const quad d[6], quad o[6]) {
+    quad t[5];
+    two_taps_input(d[0], d[1], d[2], d[3], d[4], t);
+    o[0] = t[0] + t[0];
+    o[1] = 3.f * t[1];
+    o[2] = t[2];
+    o[3] = 4.f * t[3];
+    o[5] = t[4];
+}
+
+INLINE void output_two(const quad m[6], quad o[4]) {
+    o[0] = m[0] + m[1] + m[2];
+    o[1] = m[1] - m[2] + m[5];
+}
+
+INLINE void output_three(const quad m[6], quad o[4]) {
+    quad s = m[1] + m[2];
+    o[0] = m[0] + s + m[3];
+    o[1] = m[1] - m[2] + 2.f * m[3];
+    o[2] = s + 4.f * m[3] + m[5];
+}
+
+INLINE void gradient_two(const quad d[4], quad o[6]) {
+    o[0] = d[0];
+    o[1] = d[0] + d[1];
+    o[2] = d[0] - d[1];
+    o[5] = d[1];
+}
+
+INLINE void gradient_three(const quad d[4], quad o[6]) {
+    quad s = d[0] + d[2];
+    o[0] = d[0];
+    o[1] = s + d[1];
+    o[2] = s - d[1];
+    o[3] = d[0] + 4.f * d[2] + 2.f * d[1];
+    o[5] = d[2];
+}
+
 /* G: three weights to six places */
 INLINE void filter_line(const quad g[3], quad o[6]) {
     quad e = (g[0] + g[2]) * (-1.f / 6), f = g[1] * (1.f / 6);
@@ -117,6 +166,51 @@ INLINE void strided_data_output_line(const quad m[9], quad o[8]) {
     ALL for (int i = 0; i < 4; i++) o[2 * i] = m[5 + i], o[2 * i + 1] = odd[i];
 }
 
+/* The same for an edge of three outputs: F(3,2) with the points 0, 1, -1, infinity. */
+INLINE void edge_taps_input(quad d0, quad d1, quad d2, quad d3, quad o[5]) {
+    o[0] = 2.f * (d0 - d2);
+    o[1] = -(d1 + d2);
+    o[2] = 3.f * (d1 - d2);
+    o[4] = d3 - d1;
+}
+
+INLINE void edge_taps_output(const quad m[5], quad o[3]) {
+    quad s = m[1] + m[2];
+    o[0] = m[0] + s;
+    o[1] = m[1] - m[2];
+    o[2] = s + m[4];
+}
+
+INLINE void strided_input_three(const quad d[9], quad o[9]) {
+    edge_taps_input(d[0], d[2], d[4], d[6], o);
+    ALL for (int i = 0; i < 3; i++) o[5 + i] = d[2 * i + 1];
+}
+
+INLINE void strided_output_three(const quad m[9], quad o[4]) {
+    edge_taps_output(m, o);
+    ALL for (int i = 0; i < 3; i++) o[i] += m[5 + i];
+}
+
+INLINE void strided_gradient_three(const quad d[4], quad o[9]) {
+    quad s = d[0] + d[2];
+    o[0] = d[0];
+    o[1] = s + d[1];
+    o[2] = s - d[1];
+    o[4] = d[2];
+    ALL for (int i = 0; i < 3; i++) o[5 + i] = d[i];
+}
+
+INLINE void strided_data_three(const quad d[5], quad o[9]) {
+    edge_taps_input(d[0], d[1], d[2], d[3], o);
+    ALL for (int i = 0; i < 3; i++) o[5 + i] = d[i];
+}
+
+INLINE void strided_data_output_three(const quad m[9], quad o[8]) {
+    quad odd[3];
+    edge_taps_output(m, odd);
+    ALL for (int i = 0; i < 3; i++) o[2 * i] = m[5 + i], o[2 * i + 1] = odd[i];
+}
+
 /* G of F(4,2) for taps 0 and 2; tap 1 as it is */
 INLINE void strided_filter_line(const quad g[3], quad o[6]) {
     o[0] = g[0] * .5f;
@@ -141,9 +235,13 @@ typedef void line(const quad *from, quad *to);
 
 enum { LINE = 16 }; /* floats of a cache line */
 
-/* transform_run: `side` pixels to n places in each dimension; tiles `step` columns apart. */
-INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t next, size_t place,
-                    int side, int n, int step, line *f) {
+/* A formula in one dimension, and those for edges; two: NULL where there is none. */
+typedef struct line_set {
+    line *whole, *two, *three;
+} line_set;
+
+/* Down the columns of a run, `side` pixels to places. */
+INLINE void run_down(const tile_run *r, int c, column *strip, int side, line *f) {
     const float *row[FORM_SIDE];
     ptrdiff_t along[FORM_SIDE];
     ALL for (int k = 0; k < side; k++) row[k] = r->row[k] + c, along[k] = r->step[k];
@@ -157,33 +255,76 @@ INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t n
         ALL for (int k = 0; k < side; k++) row[k] += along[k];
         f(d, strip[x].at);
     }
-    for (int t = 0; t < r->tiles; t++, strip += step, to += next) {
-        float *at = to;
-        LOOP for (int y = 0; y < n; y++) {
-            quad d[FORM_SIDE], o[FORM_SIDE];
-            ALL for (int x = 0; x < side; x++) d[x] = strip[x].at[y];
-            f(d, o);
-            ALL for (int x = 0; x < n; x++, at += place) quad_put(at, o[x]);
-        }
+}
+
+/* Across one tile; `across`, and EDGE_NONE as `down`, is a constant where this is inlined. */
+INLINE void tile_across(const column *strip, form_edge down, form_edge across, float *to,
+                        size_t place, int side, int n, line *f) {
+    LOOP for (int y = 0; y < n; y++, to += n * place) {
+        if (!form_has(n * n, down, y)) continue;
+        quad d[FORM_SIDE], o[FORM_SIDE];
+        ALL for (int x = 0; x < side; x++) d[x] = strip[x].at[y];
+        f(d, o);
+        ALL for (int x = 0; x < n; x++) if (form_has(n * n, across, x))
+            quad_put(to + x * place, o[x]);
     }
 }
 
+/* The tiles of a run, the last of which may be an edge. */
+INLINE void run_across(const tile_run *r, const column *strip, form_edge down, float *to,
+                       size_t place, int side, int n, int step, line_set f) {
+    int whole = r->tiles - (r->across != EDGE_NONE);
+    for (int t = 0; t < whole; t++, strip += step)
+        tile_across(strip, down, EDGE_NONE, to + r->at[t], place, side, n, f.whole);
+    if (r->across == EDGE_TWO && f.two)
+        tile_across(strip, down, EDGE_TWO, to + r->at[whole], place, side, n, f.two);
+    else if (r->across != EDGE_NONE)
+        tile_across(strip, down, EDGE_THREE, to + r->at[whole], place, side, n, f.three);
+}
+
+/* transform_run: `side` pixels to n places in each dimension; tiles `step` columns apart. */
+INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t place, int side,
+                    int n, int step, line_set f) {
+    if (r->down == EDGE_NONE) {
+        run_down(r, c, strip, side, f.whole);
+        run_across(r, strip, EDGE_NONE, to, place, side, n, step, f);
+        return;
+    }
+    if (r->down == EDGE_TWO && f.two)
+        run_down(r, c, strip, side, f.two);
+    else
+        run_down(r, c, strip, side, f.three);
+    run_across(r, strip, r->down, to, place, side, n, step, f);
+}
+
+INLINE void choose_line(line_set f, form_edge e, const quad *from, quad *to) {
+    if (e == EDGE_NONE)
+        f.whole(from, to);
+    else if (e == EDGE_TWO && f.two)
+        f.two(from, to);
+    else
+        f.three(from, to);
+}
+
 /* One tile from n x n places to `side` outputs in each dimension, of which t says what is wanted;
- * add and has_sums are constants where this is inlined. */
+ * edges, add and has_sums are constants where this is inlined. */
 INLINE void any_output(const float *from, size_t place, const tile_out *t, float *to,
-                       tile_sums *sums, int n, int side, line *f, bool add, bool has_sums) {
+                       tile_sums *sums, int n, int side, line_set f, bool edges, bool add,
+                       bool has_sums) {
+    const form_edge down = edges ? t->down : EDGE_NONE, across = edges ? t->across : EDGE_NONE;
     const tile_out out = *t; /* a copy, or each quad written might have changed it */
     quad m[FORM_SIDE][8], about = {0}, sum = {0}, squares = {0};
     if (has_sums) about = sums->about, sum = sums->sum, squares = sums->squares;
     LOOP for (int x = 0; x < n; x++, from += place) {
         quad d[FORM_SIDE];
+        if (!form_has(n * n, across, x)) continue;
         ALL for (int y = 0; y < n; y++) d[y] = quad_at(from + y * n * place);
-        f(d, m[x]);
+        choose_line(f, down, d, m[x]);
     }
     LOOP for (int y = 0; y < out.rows; y++, to += out.row) {
-        quad d[FORM_SIDE], o[8];
+        quad d[FORM_SIDE], o[8] = {{0}}; /* an edge has fewer, and as few are wanted */
         ALL for (int x = 0; x < n; x++) d[x] = m[x][y];
-        f(d, o);
+        choose_line(f, across, d, o);
         ALL for (int x = 0; x < side; x++) {
             if (x >= out.columns) break;
             if (add) o[x] += quad_at(to + x * out.pixel);
@@ -198,13 +339,13 @@ INLINE void any_output(const float *from, size_t place, const tile_out *t, float
 }
 
 INLINE void choose_output(const float *from, size_t place, const tile_out *t, float *to,
-                          tile_sums *sums, int n, int side, line *f) {
+                          tile_sums *sums, int n, int side, line_set f, bool edges) {
     if (sums)
-        any_output(from, place, t, to, sums, n, side, f, false, true);
+        any_output(from, place, t, to, sums, n, side, f, edges, false, true);
     else if (t->add)
-        any_output(from, place, t, to, sums, n, side, f, true, false);
+        any_output(from, place, t, to, sums, n, side, f, edges, true, false);
     else
-        any_output(from, place, t, to, sums, n, side, f, false, false);
+        any_output(from, place, t, to, sums, n, side, f, edges, false, false);
 }
 
 INLINE void any_filters(quad (*g)[9], float *to, size_t input, size_t next, line *f) {

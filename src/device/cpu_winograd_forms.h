@@ -12,7 +12,11 @@
  * alone.  The odd ones are a convolution of stride 1 with two taps, F(4,2): 5 places for 4 outputs;
  * the even ones are 4 products with one and the same weight.  So 9x9 inputs, 81 places for 4x4
  * outputs in place of 144, and again 6x6 different filters.  Its data gradient is the transpose:
- * 8x8 inputs' gradients from 5x5 of the outputs', the odd ones by F(4,2), again 81 places. */
+ * 8x8 inputs' gradients from 5x5 of the outputs', the odd ones by F(4,2), again 81 places.
+ *
+ * The last tile of a row or column may have fewer outputs than four.  Two or three of them need
+ * fewer points, and filters at the others are the same up to a factor, which the inputs take over:
+ * such an edge has some of the places, with the same filters. */
 #ifndef CONR_CPU_WINOGRAD_FORMS_H
 #define CONR_CPU_WINOGRAD_FORMS_H
 
@@ -27,6 +31,9 @@ enum {
     FORM_STRIP = 8 * FORM_RUN + 1 /* columns of pixels under them */
 };
 
+/* How many outputs a tile has in one dimension: four, or at most two or three. */
+typedef enum form_edge { EDGE_NONE, EDGE_TWO, EDGE_THREE } form_edge;
+
 /* Tiles side by side, transformed in two steps: first down the columns of the pixels under them,
  * which they partly share, into a strip of columns; then across, tile by tile. */
 typedef struct column {
@@ -35,17 +42,19 @@ typedef struct column {
 
 typedef struct tile_run {
     int tiles;
+    size_t at[FORM_RUN];         /* where each of them goes */
+    form_edge down, across;      /* of all of them; of the last */
     int first, columns;          /* of the strip: those inside the map; the others are zero */
     const float *row[FORM_SIDE]; /* their first pixel, in each row of pixels */
     ptrdiff_t step[FORM_SIDE];   /* from pixel to pixel; 0: a row outside the map */
 } tile_run;
 
-/* Channels c..c+3 of a run: place k of tile t goes to to[t * next + k * place]. */
-typedef void transform_run(const tile_run *r, int c, column *strip, float *to, size_t next,
-                           size_t place);
+/* Channels c..c+3 of a run: place k of tile t goes to to[at[t] + k * place]. */
+typedef void transform_run(const tile_run *r, int c, column *strip, float *to, size_t place);
 
 /* Which part of a tile lies inside the map, and where it goes. */
 typedef struct tile_out {
+    form_edge down, across;
     int rows, columns;
     size_t row, pixel; /* floats from one to the next */
     bool add;          /* to what is there; not with sums */
@@ -88,6 +97,18 @@ typedef struct winograd_forms {
 
 /* The fastest that this machine can run. */
 const winograd_forms *winograd_forms_best(void);
+
+/* The edge that so many outputs are, or none: with stride 2 there is but one. */
+static inline form_edge form_edge_of(int places, int outputs) {
+    int rest = outputs % 4;
+    return rest == 3 ? EDGE_THREE : rest > 0 && places == FORM_FILTERS ? EDGE_TWO : EDGE_NONE;
+}
+
+/* Whether an edge has place i of one dimension. */
+static inline bool form_has(int places, form_edge e, int i) {
+    if (places == FORM_FILTERS) return e == EDGE_NONE || (i != 4 && (e == EDGE_THREE || i != 3));
+    return e == EDGE_NONE || (i != 3 && i != 8);
+}
 
 /* Which of the filters stands at a place. */
 static inline int form_filter(int places, int k) {

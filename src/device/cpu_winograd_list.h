@@ -1,25 +1,29 @@
 /* cpu_winograd_list.h: the forms, made of the inlined parts of cpu_winograd_forms.c, which includes
  * this once per instruction set with TARGET (an attribute) and NAMED (names with its own ending).
  * No include guard, for that reason. */
-#define RUN(name, side, n, step, f)                                                                \
+#define RUN(name, side, n, step, ...)                                                              \
     TARGET static void NAMED(name)(const tile_run *r, int c, column *strip, float *to,             \
-                                   size_t next, size_t place) {                                    \
-        any_run(r, c, strip, to, next, place, side, n, step, f);                                   \
+                                   size_t place) {                                                 \
+        any_run(r, c, strip, to, place, side, n, step, (line_set){__VA_ARGS__});                   \
     }
-RUN(input_run, 6, 6, 4, input_line)
-RUN(gradient_run, 4, 6, 4, gradient_line)
-RUN(strided_input_run, 9, 9, 8, strided_input_line)
-RUN(strided_gradient_run, 4, 9, 4, strided_gradient_line)
-RUN(strided_data_run, 5, 9, 4, strided_data_line)
+RUN(input_run, 6, 6, 4, input_line, input_two, input_three)
+RUN(gradient_run, 4, 6, 4, gradient_line, gradient_two, gradient_three)
+RUN(strided_input_run, 9, 9, 8, strided_input_line, NULL, strided_input_three)
+RUN(strided_gradient_run, 4, 9, 4, strided_gradient_line, NULL, strided_gradient_three)
+RUN(strided_data_run, 5, 9, 4, strided_data_line, NULL, strided_data_three)
 
-#define OUTPUT(name, n, side, f)                                                                   \
+#define OUTPUT(name, n, side, ...)                                                                 \
     TARGET static void NAMED(name)(const float *from, size_t place, const tile_out *t, float *to,  \
                                    tile_sums *sums) {                                              \
-        choose_output(from, place, t, to, sums, n, side, f);                                       \
+        const line_set f = {__VA_ARGS__};                                                          \
+        if (t->down == EDGE_NONE && t->across == EDGE_NONE)                                        \
+            choose_output(from, place, t, to, sums, n, side, f, false);                            \
+        else                                                                                       \
+            choose_output(from, place, t, to, sums, n, side, f, true);                             \
     }
-OUTPUT(output, 6, 4, output_line)
-OUTPUT(strided_output, 9, 4, strided_output_line)
-OUTPUT(strided_data_output, 9, 8, strided_data_output_line)
+OUTPUT(output, 6, 4, output_line, output_two, output_three)
+OUTPUT(strided_output, 9, 4, strided_output_line, NULL, strided_output_three)
+OUTPUT(strided_data_output, 9, 8, strided_data_output_line, NULL, strided_data_output_three)
 
 #define FILTERS(name, f)                                                                           \
     TARGET static void NAMED(name)(quad(*g)[9], float *to, size_t input, size_t next) {            \
