@@ -72,6 +72,8 @@ const op_case case_list[] = {
     CONV(2, 2, 16, 16, 1, 1, 7, 2, 2, 0),
     CONV(6, 6, 4, 2, 3, 5, 7, 2, 1, 2),   /* a panel of pixels spans many rows of the map */
     CONV(2, 2, 9, 6, 12, 20, 3, 1, 1, 2), /* a panel of channels spans taps */
+    CONV(2, 6, 9, 8, 16, 20, 3, 1, 2, 1), /* a bias where Winograd is taken */
+    CONV(2, 6, 9, 8, 20, 16, 3, 2, 1, 1),
     /* Winograd's edges, with tiles enough for them: two, three, one outputs in the last tile */
     CONV(10, 10, 14, 14, 16, 16, 3, 1, 2, 0),
     CONV(15, 15, 15, 10, 20, 16, 3, 1, 3, 2),

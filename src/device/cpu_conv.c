@@ -54,7 +54,7 @@ int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out) {
     p->threads = dev->threads;
     p->winograd = winograd_wanted() && winograd_fits(p);
     p->stem = !p->winograd && stem_fits(p);
-    size_t floats = p->winograd ? winograd_workspace(p) : direct_workspace(p);
+    size_t floats = p->winograd ? winograd_workspace(p) + (size_t)s->co : direct_workspace(p);
     if (p->stem) floats = most(floats, stem_workspace(p));
     p->base.workspace = sizeof(float) * floats;
     return 0;
@@ -62,12 +62,27 @@ int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out) {
 
 /* ---- the table's entries --------------------------------------------------------------------- */
 
+/* Sums about shift - bias are those of what has the bias about the shift. */
+static void winograd_with_bias(const cpu_plan *p, const float *x, const float *w, const float *bias,
+                               float *y, const float *shift, float *sums, float *work) {
+    int co = p->base.s.co;
+    size_t pixels = (size_t)p->base.s.n * p->base.oh * p->base.ow;
+    float *about = work + p->base.workspace / sizeof *work - co; /* its end: [co] */
+    if (bias && sums)
+        for (int j = 0; j < co; j++) about[j] = shift[j] - bias[j];
+    winograd_forward(p, x, w, y, bias ? about : shift, sums, work);
+    if (!bias) return;
+#pragma omp parallel for num_threads(p->threads) schedule(static)
+    for (size_t i = 0; i < pixels; i++)
+        for (int j = 0; j < co; j++) y[i * (size_t)co + (size_t)j] += bias[j];
+}
+
 int cpu_conv_forward(device *dev, const conv_plan *plan, const act *x, const float *w,
                      const float *bias, act *y, const float *shift, float *sums, void *work) {
     (void)dev;
     const cpu_plan *p = (const cpu_plan *)plan;
-    if (p->winograd && !bias)
-        winograd_forward(p, (const float *)x, w, (float *)y, shift, sums, work);
+    if (p->winograd)
+        winograd_with_bias(p, (const float *)x, w, bias, (float *)y, shift, sums, work);
     else if (p->stem && !bias)
         stem_forward(p, (const float *)x, w, (float *)y, shift, sums, work);
     else
