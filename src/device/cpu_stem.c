@@ -33,6 +33,9 @@ typedef struct stem_band {
     const int *offset; /* [threes]: from a pixel's first number to number 3*i */
     float *y;          /* forward: the outputs; filter gradient: their gradients, only read */
     size_t row, pixel; /* floats from one to the next */
+    float *copy;       /* filter gradient: where they are copied to, side by side; NULL: nowhere */
+    const float *ask;  /* ... and what will be wanted next, ask_pixel floats apart; NULL: nothing */
+    size_t ask_pixel;
     /* forward alone, of `outputs` each: */
     const float *w;     /* [3*threes] */
     const float *about; /* sums are taken about these */
@@ -226,28 +229,31 @@ static int parts_of(const stem *t) {
     return parts;
 }
 
-/* Floats of a band's dy in panels, one behind the other and not a power of two apart. */
-static size_t apart(const stem *t) { return ((size_t)t->rows * t->ow + 3) * t->kernel->outputs; }
+/* One thread's memory: a band's rows, and a panel of its dy. */
+static size_t filter_floats(const stem *t) { return band_floats(t) + panel_floats(t); }
 
-/* One thread's memory: a band's rows, and its dy. */
-static size_t filter_floats(const stem *t) { return band_floats(t) + t->panels * apart(t); }
-
-/* sums [panels][padded][outputs] += those of a band.  dy is read several times: as panels, unless
- * it is one by itself. */
+/* sums [panels][padded][outputs] += those of a band.  A panel of dy is read several times: the
+ * first time as it lies, and copied where it will stay in the first cache; the second time the next
+ * one is asked for. */
 static void filter_band(const stem *t, stem_band *b, int first_pixel, const float *dy, float *own,
                         float *sums) {
-    int outputs = t->kernel->outputs, co = t->s->co;
-    float *panels = own + band_floats(t);
+    int outputs = t->kernel->outputs, co = t->s->co, pixels = b->rows * t->ow;
+    int step = 3 * t->kernel->lots;
+    float *panel = own + band_floats(t);
     dy += (size_t)first_pixel * co;
-    if (co == outputs)
-        panels = (float *)dy;
-    else
-        gemm_pack_wide(dy, co, co, b->rows * t->ow, outputs, apart(t), panels);
-    b->pixel = (size_t)outputs, b->row = b->pixel * t->ow;
-    for (int i = 0; i < t->panels; i++, sums += (size_t)t->padded * outputs) {
-        b->y = panels + i * apart(t);
-        for (int l = 0; l < t->padded; l += 3 * t->kernel->lots)
-            t->kernel->filter(b, l / 3, sums + (size_t)l * outputs);
+    b->ask_pixel = (size_t)co;
+    for (int o = 0; o < co; o += outputs) {
+        bool whole = o + outputs <= co, last = o + outputs >= co;
+        if (!whole) gemm_pack_wide(dy + o, co, co - o, pixels, outputs, 0, panel);
+        b->y = whole ? (float *)dy + o : panel;
+        b->copy = whole && co > outputs ? panel : NULL;
+        b->pixel = (size_t)(whole ? co : outputs), b->row = b->pixel * t->ow;
+        for (int l = 0; l < t->padded; l += step, sums += (size_t)step * outputs) {
+            b->ask = l != step ? NULL : dy + (last ? (size_t)pixels * co : (size_t)(o + outputs));
+            t->kernel->filter(b, l / 3, sums);
+            if (b->copy) b->y = panel, b->pixel = (size_t)outputs, b->row = b->pixel * t->ow;
+            b->copy = NULL;
+        }
     }
 }
 

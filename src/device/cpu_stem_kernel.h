@@ -107,29 +107,44 @@ TARGET static void NAMED(forward)(const stem_band *b) {
 }
 
 /* One pixel at a time: that is loads enough, and leaves the compiler nothing to shuffle. */
-TARGET static void NAMED(filter)(const stem_band *b, int i, float *dw) {
+TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, bool copies, bool asks, float *dw) {
     typedef NAMED(vector) vector;
     vector acc[LOTS][3][NV];
+    float *copy = b->copy;
+    const float *ask = b->ask;
     // clang-format off
     UNROLL for (int j = 0; j < LOTS; j++)
         UNROLL for (int t = 0; t < 3; t++)
             UNROLL for (int v = 0; v < NV; v++) acc[j][t][v] = (vector){0};
     for (int r = 0; r < b->rows; r++) {
         const float *x = b->x + r * b->x_row, *dy = b->y + r * b->row;
-        for (int p = 0; p < b->pixels; p++, x += b->step, dy += b->pixel)
+        for (int p = 0; p < b->pixels; p++, x += b->step, dy += b->pixel, copy += NV * VL, ask += b->ask_pixel) {
+            if (asks) __builtin_prefetch(ask, 0, 1); /* to the third cache: it waits for nothing */
             UNROLL for (int j = 0; j < LOTS; j++) {
                 THREE_NUMBERS(number, x + b->offset[i + j]);
                 UNROLL for (int v = 0; v < NV; v++) {
                     vector dd = *(const vector *)(dy + VL * v);
+                    if (copies && j == 0) *(vector *)(copy + VL * v) = dd;
                     UNROLL for (int t = 0; t < 3; t++) acc[j][t][v] += dd * number[t];
                 }
             }
+        }
     }
     UNROLL for (int j = 0; j < LOTS; j++)
         UNROLL for (int t = 0; t < 3; t++)
             UNROLL for (int v = 0; v < NV; v++)
                 *(vector *)(dw + ((3 * j + t) * NV + v) * VL) += acc[j][t][v];
     // clang-format on
+}
+
+TARGET static void NAMED(filter)(const stem_band *band, int i, float *dw) {
+    const stem_band b = *band; /* or each vector written might have changed it */
+    if (b.copy)
+        NAMED(pixels)(&b, i, true, false, dw);
+    else if (b.ask)
+        NAMED(pixels)(&b, i, false, true, dw);
+    else
+        NAMED(pixels)(&b, i, false, false, dw);
 }
 
 static const stem_kernel NAMED(kernel) = {NV * VL, LOTS, NAMED(forward), NAMED(filter)};
