@@ -8,6 +8,7 @@
 
 static const flag flags[] = {
     {"seconds", "S", "0.2", "time spent on one case; train: on all steps, 3 if not given"},
+    {"only", "TEXT", NULL, "ops: operations and shapes that contain this, like \"x64 -> 64, 3x3\""},
     {"encoder", "NAME", "resnet18", "train: resnet18, resnet34 or small"},
     {"stem", "NAME", "cifar", "train: cifar or imagenet; small has its own"},
     {"width", "N", "64", "train: channels of the first stage"},
@@ -43,18 +44,19 @@ static void add_row(const conr_bench_row *r, void *user) {
 }
 
 /* One of the benchmarks that give rows. */
-static int measure(conr *c, const char *what, double seconds, conr_on_bench *on_row, void *user) {
+static int measure(conr *c, const char *what, const char *only, double seconds,
+                   conr_on_bench *on_row, void *user) {
     if (!strcmp(what, "neighbors")) return conr_bench_neighbors(c, 0, on_row, user);
     if (!strcmp(what, "kmeans")) return conr_bench_kmeans(c, 0, on_row, user);
-    return conr_bench_ops(c, seconds, on_row, user);
+    return conr_bench_ops(c, only, seconds, on_row, user);
 }
 
-static int bench_rows(conr *c, const char *what, double seconds, bool json) {
+static int bench_rows(conr *c, const char *what, const char *only, double seconds, bool json) {
     double flops, bytes;
     if (conr_bench_peaks(c, &flops, &bytes) < 0) return library_error();
     if (json) {
         json_t *rows = json_array();
-        int rc = measure(c, what, seconds, add_row, rows);
+        int rc = measure(c, what, only, seconds, add_row, rows);
         int printed = print_json(json_pack("{ss ss sf sf so}", "version", conr_version(), "device",
                                            conr_device(c), "peak_flops", flops, "peak_copy_bytes",
                                            bytes, "rows", rows));
@@ -64,7 +66,7 @@ static int bench_rows(conr *c, const char *what, double seconds, bool json) {
            flops * 1e-9, bytes * 1e-9);
     printf("%-20s %-34s %10s %17s %8s  %8s\n", "operation", "shape", "ms", "rate", "of peak",
            "error");
-    if (measure(c, what, seconds, print_row, NULL) < 0) return library_error();
+    if (measure(c, what, only, seconds, print_row, NULL) < 0) return library_error();
     return finish_output();
 }
 
@@ -140,7 +142,9 @@ static int run(const arguments *a) {
     if ((rc = flag_number(a, "seconds", 0, 3600, &seconds))) return rc;
     conr *c;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    rc = train ? bench_train(c, a) : bench_rows(c, what, seconds, flag_on(a, "json"));
+    rc = train ? bench_train(c, a)
+               : bench_rows(c, what, flag_on(a, "only") ? flag_text(a, "only") : NULL, seconds,
+                            flag_on(a, "json"));
     conr_close(c);
     return rc;
 }

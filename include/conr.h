@@ -9,7 +9,7 @@
  *     }
  *     int main(void) {
  *         conr *c;
- *         if (conr_open("auto", 0, &c) < 0 || conr_bench_ops(c, 0.1, row, NULL) < 0)
+ *         if (conr_open("auto", 0, &c) < 0 || conr_bench_ops(c, NULL, 0.1, row, NULL) < 0)
  *             return fprintf(stderr, "%s\n", conr_error()), 1;
  *         conr_close(c);
  *     }
@@ -130,9 +130,11 @@ typedef struct conr_bench_row {
 typedef void conr_on_bench(const conr_bench_row *row, void *user);
 
 /* Times every operation of the device on the list of shapes that the tests check, each for about
- * seconds_per_case, and checks it against ref on the way; calls on_row once per case.  Fails with
+ * seconds_per_case, and checks it against ref on the way; calls on_row once per case.  only: of
+ * "conv_forward 32x32x32x64 -> 64, 3x3" and the like those that contain this, or NULL.  Fails with
  * CONR_ENUMBER after the last row where an error was beyond its bound. */
-CONR_API int conr_bench_ops(conr *c, double seconds_per_case, conr_on_bench *on_row, void *user);
+CONR_API int conr_bench_ops(conr *c, const char *only, double seconds_per_case,
+                            conr_on_bench *on_row, void *user);
 
 /* The peaks that shares refer to, measured at the first call: FMA operations a second (an FMA
  * counts two; on a GPU those of a large matrix product) and bytes a second of a large copy (read +

@@ -7,6 +7,7 @@
 #include "device/cases.h"
 #include "device/peak.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,17 +78,21 @@ done:
     return rc;
 }
 
-int conr_bench_ops(conr *c, double seconds_per_case, conr_on_bench *on_row, void *user) {
-    int rc = 0, wrong = 0;
+int conr_bench_ops(conr *c, const char *only, double seconds_per_case, conr_on_bench *on_row,
+                   void *user) {
+    int rc = 0, wrong = 0, run = 0;
     device *ref = NULL;
     bool is_ref = !strcmp(c->dev->name, "ref");
     if (!is_ref) TRY(device_open("ref", 1, &ref));
     for (int i = 0; i < case_count; i++) {
-        char shape[96];
+        char shape[96], line[160];
         conr_bench_row row = {.shape = shape};
         int n = ref ? case_list[i].time_n : case_list[i].check_n;
         case_shape_text(&case_list[i], n, shape, sizeof shape);
+        snprintf(line, sizeof line, "%s %s", case_name(&case_list[i]), shape);
+        if (only && !strstr(line, only)) continue;
         TRY(bench_case(c, ref, &case_list[i], seconds_per_case, &row));
+        run++;
         wrong += row.error > row.bound;
         if (on_row) on_row(&row, user);
     }
@@ -95,7 +100,10 @@ int conr_bench_ops(conr *c, double seconds_per_case, conr_on_bench *on_row, void
         rc = fail(CONR_ENUMBER,
                   "%s: %d of %d operations differ from the reference by more than their bound; "
                   "please report this machine",
-                  c->dev->name, wrong, case_count);
+                  c->dev->name, wrong, run);
+    else if (run == 0)
+        rc = fail(CONR_EINVAL, "%s: no operation or shape has this; without it all are listed",
+                  only);
 done:
     device_close(ref);
     return rc;

@@ -47,6 +47,7 @@ expect 2 2 "no such benchmark" bench everything
 expect 2 2 "2 operands" bench ops ops
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
+expect 1 2 "no operation or shape has this" bench ops --device ref --only 17x17
 
 expect 0 1 "| setting" train --settings
 expect 2 2 "--recipe: is missing" train
@@ -69,6 +70,9 @@ if "$conr" --version >/dev/full 2>/dev/null; then echo "conr --version > /dev/fu
 json=$("$conr" bench ops --device ref --seconds 0 --json) || { echo "bench --json failed"; failures=$((failures + 1)); }
 [[ $json == "{"*"}" && $json == *'"op": "conv_forward"'* && $json == *'"peak_flops"'* ]] ||
     { echo "bench --json: $json"; failures=$((failures + 1)); }
+
+json=$("$conr" bench ops --device ref --only "conv_forward 2x32x32x3 -> 64" --seconds 0 --json)
+[[ $json == *'"shape": "2x32x32x3 -> 64, 3x3"'* && $json != *back* ]] || { echo "bench --only: $json"; failures=$((failures + 1)); }
 
 # features and labels as NumPy would write them: npy FILE TYPE SHAPE BYTES...
 npy() {
