@@ -227,7 +227,8 @@ static void bf16_follows(void **state) {
         }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(fp32_follows),
                                        cmocka_unit_test(bf16_follows)};
     return cmocka_run_group_tests(tests, run_cpu, NULL);
