@@ -150,11 +150,14 @@ same whole rare2
 refused 1 "@77" train "${recipe[@]}" --from "$work/whole@77" --stage 2 --out "$work/x"
 
 # ---- the paper's table, in small
-if ! CONR="$conr" UNTIL=99 RECIPE="$work/tiny.yaml" "$(dirname "$0")/../scripts/paper.sh" "$data" "$work/paper" >"$work/out" 2>&1; then
+if ! CONR="$conr" UNTIL=5 RECIPE="$work/tiny.yaml" "$(dirname "$0")/../scripts/paper.sh" "$data" "$work/paper" >"$work/out" 2>&1; then
     complain "scripts/paper.sh: $(tail -n 3 "$work/out")"
 fi
 for row in '| local ' '| conaff '; do has "$row"; done
 [ "$(ls -d "$work"/paper/*/*/DONE | wc -l)" = 6 ] || complain "scripts/paper.sh: not six rows"
+for log in "$work"/paper/*filtered/*/log.jsonl; do
+    grep -q "\"epoch\":5,.*\"nmi\"" "$log" && ! grep -q "\"epoch\":6," "$log" || complain "$log: does not end after epoch 5"
+done
 
 # ---- a trained model
 ok embed "$work/whole" "$data" --out "$work/f.npy"
