@@ -267,10 +267,14 @@ static size_t stage_floats(const stage *s, int threads) {
            m_floats(s) * threads;
 }
 
-/* Tiles of a block: whole panels, so many that a block's numbers stay in the caches. */
-static int block_tiles(int places, int channels, int mr) {
+/* Tiles of a block: whole panels, so many that a block's numbers stay in the caches; a few less
+ * where so many blocks, all full, make `total`: threads then finish together. */
+static int block_tiles(int places, int channels, int mr, int total) {
     int panels = BLOCK_FLOATS / (places * channels) / mr;
-    return mr * (panels < 1 ? 1 : least(panels, BLOCK_PANELS));
+    panels = panels < 1 ? 1 : least(panels, BLOCK_PANELS);
+    for (int even = panels; even > panels / 2; even--)
+        if (total % (even * mr) == 0) return even * mr;
+    return panels * mr;
 }
 
 /* The same in whole maps, which make whole panels together; 0: not so few.  More of them than
@@ -298,7 +302,8 @@ static stage stage_of(const cpu_plan *p, bool forward) {
     int total = tile_count(&s.tiles), mr = p->g->mr, nr = p->g->nr;
     s.few = (double)total * s.form->places <= FEW;
     s.columns = s.few ? nr : round_up(s.c_out, nr);
-    s.room = s.few ? round_up(total, mr) : block_tiles(s.form->places, c->ci + c->co, mr);
+    s.room = s.few ? round_up(total, mr)
+                   : block_tiles(s.form->places, c->ci + c->co, mr, total / c->groups);
     tiling edged = tiling_with_edges(p, s.form->places);
     int maps =
         s.few || !has_edges(&edged) ? 0 : block_maps(&edged, s.form->places, c->ci + c->co, mr);
