@@ -102,7 +102,7 @@ int conr_bench_ops(conr *c, const char *only, double seconds_per_case, conr_on_b
                   "please report this machine",
                   c->dev->name, wrong, run);
     else if (run == 0)
-        rc = fail(CONR_EINVAL, "%s: no operation or shape has this; without it all are listed",
+        rc = fail(CONR_EINVAL, "only %s: no operation or shape has this; without it all are listed",
                   only);
 done:
     device_close(ref);

@@ -22,8 +22,6 @@ enum {
 
 /* ---- the micro-kernel, once per instruction set ---------------------------------------------- */
 
-#define INLINE static inline __attribute__((always_inline))
-
 #ifdef __x86_64__
 #define KERNEL     kernel_avx512
 #define PANELS     panels_avx512

@@ -11,11 +11,8 @@
 #include <omp.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
     BLOCK_ROWS = 256,
-    LINE = 16,      /* floats of a cache line */
     AHEAD = 512,    /* floats that lines are asked for in advance */
     SMALL = 1 << 14 /* numbers below which threads cost more than they bring */
 };

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
 /* ---- max ------------------------------------------------------------------------------------- */
 
 static int within(int at, int size) { return at < 0 ? 0 : least(at, size - 1); }

@@ -16,6 +16,10 @@
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
 
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LINE = 16 }; /* floats of a cache line */
+
 /* for counting, shared by the files that work in quads */
 static inline int least(int a, int b) { return a < b ? a : b; }
 static inline size_t most(size_t a, size_t b) { return a > b ? a : b; }

@@ -12,8 +12,6 @@
 #include <omp.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
     BAND_PIXELS = 256,      /* of outputs, at most, unless a single row has more */
     PARTS = 16,             /* that the filter gradient is summed in, at most, ... */

@@ -16,14 +16,11 @@
 #include <omp.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
     FILTERS = FORM_FILTERS,
     FEW = 128 * 36, /* places of all tiles, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
     MOST_EDGED = 16,        /* tiles of a map, at most, that are told apart by edges */
-    LINE = 4,               /* quads of a cache line */
     BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
     BLOCK_PANELS = 4,       /* at most, so that there are blocks for all threads */
     /* The filter gradient of few channels is summed in up to PARTS parts of PART_LEAST tiles or
@@ -187,7 +184,7 @@ typedef struct filters {
  * by_output, else along inputs.  Rows of a power of two fall on the same few lines of the first
  * cache, so a line is used up at once.  by_output is a constant where this is inlined. */
 INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_output,
-                         quad g[LINE][4][9]) {
+                         quad g[LINE / 4][4][9]) {
     const float *from = f->w + i * f->in_step + o * f->out_step;
     ptrdiff_t row = by_output ? f->in_step : f->out_step;
     for (int t = 0; t < 9; t++, from += f->tap_step) {
@@ -195,7 +192,7 @@ INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_out
         /* too many streams for the machine to see by itself what comes next; to the second cache,
          * since in the first they would drive each other out */
         UNROLL for (int j = 0; j < 4; j++)
-            __builtin_prefetch(from + (by_output ? (j + 4) * row : j * row + 4 * LINE), 0, 2);
+            __builtin_prefetch(from + (by_output ? (j + 4) * row : j * row + LINE), 0, 2);
         for (int b = 0; b < blocks; b++) {
             quad r[4];
             UNROLL for (int j = 0; j < 4; j++) r[j] = quad_at(from + j * row + 4 * b);
@@ -208,8 +205,8 @@ INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_out
 /* The filters to outputs [panel, panel + nr): to[36][c_in][nr], `next` floats between filters. */
 static void transform_panel(const filters *f, int panel, float *to, size_t next) {
     bool by_output = f->out_step == 1;
-    int outputs = by_output ? 4 * LINE : 4, inputs = by_output ? 4 : 4 * LINE;
-    quad g[LINE][4][9];
+    int outputs = by_output ? LINE : 4, inputs = by_output ? 4 : LINE;
+    quad g[LINE / 4][4][9];
     for (int i = 0; i < f->c_in; i += inputs)
         for (int o = panel; o < least(f->c_out, panel + f->nr); o += outputs) {
             int blocks;

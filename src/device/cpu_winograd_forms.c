@@ -1,9 +1,8 @@
 /* cpu_winograd_forms.c: the transforms, each from a formula in one dimension. */
 #include "device/cpu_winograd_forms.h"
 
-#define ALL    _Pragma("GCC unroll 36")
-#define LOOP   _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
-#define INLINE static inline __attribute__((always_inline))
+#define ALL  _Pragma("GCC unroll 36")
+#define LOOP _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
 
 /* ---- stride 1: F(4,3) with the points 0, 1, -1, 2, -2, infinity -------------------------------
  */
@@ -232,8 +231,6 @@ INLINE void strided_filter_back_line(const quad c[6], quad o[3]) {
  */
 
 typedef void line(const quad *from, quad *to);
-
-enum { LINE = 16 }; /* floats of a cache line */
 
 /* A formula in one dimension, and those for edges; two: NULL where there is none. */
 typedef struct line_set {
