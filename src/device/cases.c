@@ -81,6 +81,11 @@ const op_case case_list[] = {
     CONV(39, 39, 5, 13, 16, 16, 3, 1, 1, 0),
     CONV(36, 36, 14, 14, 16, 32, 3, 2, 2, 0),
     CONV(18, 18, 13, 29, 20, 16, 3, 2, 3, 2),
+    /* its tiles of six and four outputs: both, sixes alone, two fours, many channels */
+    CONV(10, 10, 16, 10, 36, 32, 3, 1, 2, 2),
+    CONV(10, 10, 18, 12, 32, 40, 3, 1, 1, 1),
+    CONV(6, 6, 14, 32, 32, 32, 3, 1, 3, 0),
+    CONV(20, 20, 12, 10, 80, 80, 3, 1, 2, 2),
     /* stems: pixels 1, 2, 3 and 6 numbers apart, outputs that fill no panel, one and many bands */
     CONV(2, 6, 13, 11, 1, 20, 3, 1, 2, 0),
     CONV(1, 6, 70, 83, 1, 17, 3, 2, 1, 2),

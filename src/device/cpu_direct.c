@@ -40,7 +40,7 @@ static float *target_pixel(const target *t, const gather *g, const pixel *p) {
 }
 
 typedef void run_panels(int k, const float *a, const float *b, float *c, int ldc, bool add,
-                        int panels);
+                        int panels, size_t next);
 
 /* What multiplies this gather's panels. */
 static run_panels *run_of(const gemm_kernel *k, const gather *g) {
@@ -61,11 +61,11 @@ static void put_tile(const gemm_kernel *k, const gather *g, const target *t, int
     bool one_line = !t->scattered || p.x + rows <= g->gw; /* rows lie evenly apart */
     int apart = t->scattered ? t->step * t->c : t->c;
     if (one_line && rows == k->mr && columns == k->nr) {
-        run_of(k, g)(length, a, b, to, apart, add, 1);
+        run_of(k, g)(length, a, b, to, apart, add, 1, 0);
         return;
     }
     float tile[GEMM_TILE];
-    run_of(k, g)(length, a, b, tile, k->nr, false, 1);
+    run_of(k, g)(length, a, b, tile, k->nr, false, 1, 0);
     for (int r = 0; r < rows; r++, to += apart) {
         if (!one_line && r > 0 && (pixel_next(g, &p), p.x == 0))
             to = target_pixel(t, g, &p) + column;
@@ -80,7 +80,8 @@ static void put_tiles(const gemm_kernel *k, const gather *g, const target *t, in
     int columns = least(k->nr, t->c - column), r = 0;
     if (!t->scattered && columns == k->nr) {
         r = rows - rows % k->mr;
-        run_of(k, g)(length, a, b, t->base + (size_t)row * t->c + column, t->c, add, r / k->mr);
+        run_of(k, g)(length, a, b, t->base + (size_t)row * t->c + column, t->c, add, r / k->mr,
+                     (size_t)k->mr * length);
     }
     for (; r < rows; r += k->mr)
         put_tile(k, g, t, row + r, least(k->mr, rows - r), column, columns, length,

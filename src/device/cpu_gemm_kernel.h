@@ -1,7 +1,7 @@
 /* cpu_gemm_kernel.h: the micro-kernel's body, included by cpu_gemm.c once per instruction set and
  * form with KERNEL (the function's name), TARGET (its attribute), VL (floats in a vector), MR, NV
  * vectors in a row of the tile, QUADS (0 or 1), and where they are wanted PANELS (the name of the
- * function for several panels of a one behind the other, since many sums are short) and KERNEL_ONE
+ * function for several panels of a, since many sums are short) and KERNEL_ONE
  * (the name of the function for one vector).  No include guard, for that reason.
  *
  * MR x NV accumulators stay in registers; a step loads NV vectors of b and MR numbers of a for
@@ -61,8 +61,8 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
 
 #ifdef PANELS
 TARGET static void PANELS(int k, const float *a, const float *b, float *c, int ldc, bool add,
-                          int panels) {
-    for (int i = 0; i < panels; i++, a += (size_t)MR * k, c += (size_t)MR * ldc)
+                          int panels, size_t next) {
+    for (int i = 0; i < panels; i++, a += next, c += (size_t)MR * ldc)
         KERNEL(k, a, b, c, ldc, add);
 }
 #undef PANELS

@@ -17,7 +17,6 @@
 #include <string.h>
 
 enum {
-    FILTERS = FORM_FILTERS,
     FEW = 128 * 36, /* places of all tiles, up to which filters are the larger side */
     MOST_CHANNELS = 4096,
     MOST_EDGED = 16,        /* tiles of a map, at most, that are told apart by edges */
@@ -43,83 +42,106 @@ static size_t apart(int rows, int columns) { return (size_t)rows * columns + 16;
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* How outputs [n,oh,ow] are cut into tiles of 4x4, and with them the inputs; edges: of the last row
- * and column of tiles, where they are transformed as such. */
-typedef struct tiling {
-    int n, down, across;
+/* Tiles of one kind: of each map so many rows and columns of them, from output (y,x) on. */
+typedef struct region {
+    int y, x, down, across;
     form_edge edge_down, edge_across;
+} region;
+
+/* How outputs [n,oh,ow] are cut into tiles, and with them the inputs.  Where there are edges, those
+ * of the last columns but not of the last rows come first, then whole tiles, those of the last rows,
+ * corners.  So regions that have a place lie side by side. */
+typedef struct tiling {
+    int n, places, regions;
+    region region[4];
 } tiling;
 
-static tiling tiling_of(const cpu_plan *p) {
-    return (tiling){p->base.s.n, (p->base.oh + 3) / 4, (p->base.ow + 3) / 4, EDGE_NONE, EDGE_NONE};
+/* One dimension: whole tiles, then edges. */
+typedef struct cut {
+    int whole, edges;
+    form_edge edge;
+} cut;
+
+static cut cut_of(int places, int outputs, bool edges) {
+    if (places == FORM_SIX) { /* of an even number: 6 a + 4 b, b < 3 */
+        int fours = outputs % 6 == 0 ? 0 : outputs % 6 == 4 ? 1 : 2;
+        return (cut){(outputs - 4 * fours) / 6, fours, EDGE_FOUR};
+    }
+    int rest = edges ? outputs % 4 : 0;
+    if (rest == 3) return (cut){outputs / 4, 1, EDGE_THREE};
+    if (rest > 0 && places == FORM_FOUR) return (cut){outputs / 4, 1, EDGE_TWO};
+    return (cut){(outputs + 3) / 4, 0, EDGE_NONE};
 }
 
-static int tiles_of_map(const tiling *t) { return t->down * t->across; }
-static int tile_count(const tiling *t) { return t->n * tiles_of_map(t); }
-static bool has_edges(const tiling *t) {
-    return t->edge_down != EDGE_NONE || t->edge_across != EDGE_NONE;
-}
-
-/* With edges, where they are a good part of a map.  Then only whole maps go through the steps
- * together. */
-static tiling tiling_with_edges(const cpu_plan *p, int places) {
-    tiling t = tiling_of(p);
-    if (tiles_of_map(&t) > MOST_EDGED) return t;
-    t.edge_down = form_edge_of(places, p->base.oh);
-    t.edge_across = form_edge_of(places, p->base.ow);
+static tiling tiling_of(const cpu_plan *p, int places, bool edges) {
+    tiling t = {.n = p->base.s.n, .places = places};
+    cut down = cut_of(places, p->base.oh, edges), across = cut_of(places, p->base.ow, edges);
+    int side = form_outputs(places, EDGE_NONE);
+    for (int i = 0; i < 4; i++) {
+        bool last_row = i >= 2, last_column = i == 0 || i == 3;
+        region r = {.y = last_row ? side * down.whole : 0,
+                    .x = last_column ? side * across.whole : 0,
+                    .down = last_row ? down.edges : down.whole,
+                    .across = last_column ? across.edges : across.whole,
+                    .edge_down = last_row ? down.edge : EDGE_NONE,
+                    .edge_across = last_column ? across.edge : EDGE_NONE};
+        if (r.down * r.across > 0) t.region[t.regions++] = r;
+    }
     return t;
 }
 
+static int tiles_of_region(const region *r) { return r->down * r->across; } /* of a map */
+
+static int tiles_of_map(const tiling *t) {
+    int tiles = 0;
+    for (int i = 0; i < t->regions; i++) tiles += tiles_of_region(&t->region[i]);
+    return tiles;
+}
+
+static int tile_count(const tiling *t) { return t->n * tiles_of_map(t); }
+
+/* Whether tiles of a region have place k. */
+static bool has_place(const tiling *t, const region *r, int k) {
+    int n = form_line(t->places);
+    return form_has(t->places, r->edge_down, k / n) && form_has(t->places, r->edge_across, k % n);
+}
+
+/* Places of all tiles of a map. */
+static int places_of_map(const tiling *t) {
+    int sum = 0;
+    for (int i = 0; i < t->regions; i++)
+        for (int k = 0; k < t->places; k++)
+            sum += has_place(t, &t->region[i], k) * tiles_of_region(&t->region[i]);
+    return sum;
+}
+
+/* With edges, where they are a good part of a map. */
+static tiling tiling_with_edges(const cpu_plan *p, int places) {
+    tiling t = tiling_of(p, places, false);
+    return tiles_of_map(&t) > MOST_EDGED ? t : tiling_of(p, places, true);
+}
+
+/* Whether tiles of six outputs save a good part of the products.  They want more filters. */
+static bool six_fits(const cpu_plan *p) {
+    const conv_shape *s = &p->base.s;
+    int h = p->base.oh, w = p->base.ow;
+    if (s->stride > 1 || h % 2 || w % 2 || h < 10 || w < 10 || s->ci < 32 || s->co < 32)
+        return false;
+    tiling four = tiling_with_edges(p, FORM_FOUR), six = tiling_of(p, FORM_SIX, true);
+    return places_of_map(&six) <= .9 * places_of_map(&four) &&
+           tile_count(&six) >= s->ci && tile_count(&six) >= s->co;
+}
+
 typedef struct tile {
-    int image, y, x; /* of the image's tiles */
+    int image, y, x; /* its first output */
 } tile;
 
-static tile tile_at(const tiling *t, int i) {
-    int in_image = t->down * t->across, rest = i % in_image;
-    return (tile){i / in_image, rest / t->across, rest % t->across};
-}
-
-/* The order in which tiles [first,last) lie: as they come, or, with edges, those of the last column
- * but not of the last row, then whole ones, those of the last row, corners.  So the tiles that have
- * a place lie side by side. */
-typedef struct order {
-    const tiling *t;
-    bool edges;
-    int first, total;
-    int whole_down, whole_across; /* tiles of a map that are no edges */
-    int begin[4];                 /* of each kind */
-} order;
-
-static order order_of(const tiling *t, int first, int last) {
-    order o = {.t = t, .edges = has_edges(t), .first = first, .total = last - first};
-    if (!o.edges) return o;
-    int maps = o.total / tiles_of_map(t);
-    o.whole_down = t->down - (t->edge_down != EDGE_NONE);
-    o.whole_across = t->across - (t->edge_across != EDGE_NONE);
-    o.begin[1] = maps * o.whole_down * (t->across - o.whole_across);
-    o.begin[2] = o.begin[1] + maps * o.whole_down * o.whole_across;
-    o.begin[3] = o.begin[2] + maps * (t->down - o.whole_down) * o.whole_across;
-    return o;
-}
-
-/* The place of tile i, which is `at`. */
-static int slot_of(const order *o, int i, tile at) {
-    if (!o->edges) return i - o->first;
-    int map = (i - o->first) / tiles_of_map(o->t);
-    bool down = at.y >= o->whole_down, across = at.x >= o->whole_across;
-    if (down && across) return o->begin[3] + map;
-    if (down) return o->begin[2] + map * o->whole_across + at.x;
-    if (across) return o->begin[0] + map * o->whole_down + at.y;
-    return o->begin[1] + (map * o->whole_down + at.y) * o->whole_across + at.x;
-}
-
-/* Those that have place k: [*begin,*end). */
-static void tiles_at_place(const order *o, int places, int k, int *begin, int *end) {
-    int n = places == FILTERS ? 6 : 9;
-    bool down = form_has(places, o->t->edge_down, k / n);
-    bool across = form_has(places, o->t->edge_across, k % n);
-    *begin = across ? 0 : o->begin[1];
-    *end = down && across ? o->total : down ? o->begin[3] : o->begin[2];
+/* Tile i of a region, images one behind the other. */
+static tile tile_at(const tiling *t, const region *r, int i) {
+    int in_image = i % tiles_of_region(r);
+    return (tile){i / tiles_of_region(r),
+                  r->y + in_image / r->across * form_outputs(t->places, r->edge_down),
+                  r->x + in_image % r->across * form_outputs(t->places, r->edge_across)};
 }
 
 /* A map that tiles are cut from: [n,h,w,c] */
@@ -130,14 +152,15 @@ typedef struct map {
 
 static const float zeros[MOST_CHANNELS]; /* a pixel outside the map */
 
-/* The run from tile i on, up to tile `last` at most; columns outside the map are put to zero. */
-static tile_run run_from(const tiling *g, const map *m, const form_side *f, int i, int last,
-                         column strip[FORM_STRIP]) {
-    tile t = tile_at(g, i);
-    tile_run r = {.tiles = least(least(FORM_RUN, last - i), g->across - t.x)};
-    r.down = t.y == g->down - 1 ? g->edge_down : EDGE_NONE;
-    r.across = t.x + r.tiles == g->across ? g->edge_across : EDGE_NONE;
-    int total = f->step * (r.tiles - 1) + f->side;
+/* The run from tile i of a region on, up to tile `last` at most; columns outside the map are put to
+ * zero. */
+static tile_run run_from(const tiling *g, const region *region, const map *m, const form_side *f,
+                         int i, int last, column strip[FORM_STRIP]) {
+    tile t = tile_at(g, region, i);
+    tile_run r = {.tiles = least(least(FORM_RUN, last - i), region->across - i % region->across),
+                  .down = region->edge_down,
+                  .across = region->edge_across};
+    int total = f->step * form_outputs(g->places, r.across) * (r.tiles - 1) + f->side;
     int x = f->step * t.x - f->margin, y = f->step * t.y - f->margin;
     r.first = x < 0 ? -x : 0;
     r.columns = least(total, m->w - x) - r.first;
@@ -160,16 +183,16 @@ bool winograd_fits(const cpu_plan *p) {
     if (s->ci % 4 || s->co % 4 || s->ci < 16 || s->co < 16) return false;
     if (s->ci > MOST_CHANNELS || s->co > MOST_CHANNELS) return false;
     /* the same goes for maps of whose tiles too much lies outside */
-    tiling t = tiling_of(p);
     const winograd_forms *f = winograd_forms_best();
-    int places = s->stride == 1 ? f->stride1.places : f->stride2.places;
-    return (double)t.down * t.across * places <= .8 * 9 * p->base.oh * p->base.ow;
+    int places = s->stride == 1 ? f->four.places : f->stride2.places;
+    tiling t = tiling_of(p, places, false);
+    return (double)tiles_of_map(&t) * places <= .8 * 9 * p->base.oh * p->base.ow;
 }
 
 /* ---- filters --------------------------------------------------------------------------------- */
 
 /* A layer's filters between c_in and c_out channels, as right-hand panels:
- * u[36][panels of nr outputs][c_in][nr].  Number (tap t, in i, out o) of the filter stands at
+ * u[filters][panels of nr outputs][c_in][nr].  Number (tap t, in i, out o) of the filter stands at
  * w[t * tap_step + i * in_step + o * out_step]; one of the last two steps is 1. */
 typedef struct filters {
     const float *w;
@@ -202,7 +225,7 @@ INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_out
     }
 }
 
-/* The filters to outputs [panel, panel + nr): to[36][c_in][nr], `next` floats between filters. */
+/* The filters to outputs [panel, panel + nr): to[filters][c_in][nr], `next` floats between filters. */
 static void transform_panel(const filters *f, int panel, float *to, size_t next) {
     bool by_output = f->out_step == 1;
     int outputs = by_output ? LINE : 4, inputs = by_output ? 4 : LINE;
@@ -243,6 +266,7 @@ typedef struct stage {
     const winograd_form *form;
     const gemm_kernel *g;
     tiling tiles;
+    int groups; /* no block has tiles of two of them */
     bool few;
     map in;     /* of c_in channels */
     float *out; /* [n,h,w,c_out] */
@@ -256,7 +280,9 @@ typedef struct stage {
     float *m; /* [places][room][columns], for each thread */
 } stage;
 
-static size_t u_floats(const stage *s) { return FILTERS * apart(s->in.c, s->columns); }
+static size_t u_floats(const stage *s) {
+    return form_filters(s->form->places) * apart(s->in.c, s->columns);
+}
 static size_t v_floats(const stage *s) { return s->form->places * apart(s->room, s->in.c); }
 static size_t m_floats(const stage *s) { return s->form->places * apart(s->room, s->columns); }
 static size_t stage_floats(const stage *s, int threads) {
@@ -265,59 +291,82 @@ static size_t stage_floats(const stage *s, int threads) {
 }
 
 /* Tiles of a block: whole panels, so many that a block's numbers stay in the caches; a few less
- * where so many blocks, all full, make `total`: threads then finish together. */
-static int block_tiles(int places, int channels, int mr, int total) {
-    int panels = BLOCK_FLOATS / (places * channels) / mr;
+ * where such blocks, all full, make up every region: threads then finish together. */
+static int block_tiles(const tiling *t, int groups, int channels, int mr) {
+    int panels = BLOCK_FLOATS / (t->places * channels) / mr;
     panels = panels < 1 ? 1 : least(panels, BLOCK_PANELS);
-    for (int even = panels; even > panels / 2; even--)
-        if (total % (even * mr) == 0) return even * mr;
+    for (int even = panels; even > panels / 2; even--) {
+        bool full = true;
+        for (int i = 0; i < t->regions; i++)
+            full &= t->n / groups * tiles_of_region(&t->region[i]) % (even * mr) == 0;
+        if (full) return even * mr;
+    }
     return panels * mr;
 }
 
-/* The same in whole maps, which make whole panels together; 0: not so few.  More of them than
- * above: the more, the fewer panels hold both edges and whole tiles. */
-static int block_maps(const tiling *t, int places, int channels, int mr) {
-    int maps = least(mr, BLOCK_FLOATS / (places * channels * tiles_of_map(t)));
-    while (maps * tiles_of_map(t) % mr) maps--;
-    return maps;
+/* Tiles [first,last) of a region, which belong to one group. */
+typedef struct block {
+    const region *region;
+    int first, last;
+} block;
+
+/* Blocks of a region in each group. */
+static int blocks_of_region(const tiling *t, const region *r, int groups, int room) {
+    return (t->n / groups * tiles_of_region(r) + room - 1) / room;
+}
+
+static int block_count(const tiling *t, int groups, int room) {
+    int blocks = 0;
+    for (int i = 0; i < t->regions; i++)
+        blocks += blocks_of_region(t, &t->region[i], groups, room);
+    return groups * blocks;
+}
+
+/* Block b, group by group. */
+static block block_at(const tiling *t, int groups, int room, int b) {
+    int in_group = block_count(t, groups, room) / groups, group = b / in_group;
+    const region *r = t->region;
+    for (b %= in_group; b >= blocks_of_region(t, r, groups, room); r++)
+        b -= blocks_of_region(t, r, groups, room);
+    int tiles = t->n / groups * tiles_of_region(r);
+    return (block){r, group * tiles + b * room, group * tiles + least(tiles, (b + 1) * room)};
 }
 
 /* Sizes alone. */
 static stage stage_of(const cpu_plan *p, bool forward) {
     const conv_shape *c = &p->base.s;
     const winograd_forms *f = winograd_forms_best();
-    stage s = {.g = p->g, .tiles = tiling_of(p)};
+    stage s = {.g = p->g, .groups = forward ? c->groups : 1};
     if (forward) {
-        s.form = c->stride == 1 ? &f->stride1 : &f->stride2;
+        s.form = c->stride == 1 ? &f->four : &f->stride2;
         s.in = (map){.h = c->h, .w = c->w, .c = c->ci};
         s.h = p->base.oh, s.w = p->base.ow, s.c_out = c->co;
     } else {
-        s.form = c->stride == 1 ? &f->stride1 : &f->stride2_data;
+        s.form = c->stride == 1 ? &f->four : &f->stride2_data;
         s.in = (map){.h = p->base.oh, .w = p->base.ow, .c = c->co};
         s.h = c->h, s.w = c->w, s.c_out = c->ci;
     }
+    s.tiles = tiling_of(p, s.form->places, false);
     int total = tile_count(&s.tiles), mr = p->g->mr, nr = p->g->nr;
     s.few = (double)total * s.form->places <= FEW;
     s.columns = s.few ? nr : round_up(s.c_out, nr);
-    s.room = s.few ? round_up(total, mr)
-                   : block_tiles(s.form->places, c->ci + c->co, mr, total / c->groups);
-    tiling edged = tiling_with_edges(p, s.form->places);
-    int maps =
-        s.few || !has_edges(&edged) ? 0 : block_maps(&edged, s.form->places, c->ci + c->co, mr);
-    if (maps > 0) s.tiles = edged, s.room = maps * tiles_of_map(&edged);
+    s.room = round_up(total, mr);
+    if (s.few) return s;
+    if (six_fits(p)) s.form = &f->six;
+    s.tiles = tiling_with_edges(p, s.form->places);
+    s.room = block_tiles(&s.tiles, s.groups, c->ci + c->co, mr);
     return s;
 }
 
-/* Tiles [from,end) of a block, transformed. */
-static void input_tiles(const stage *s, const order *order, int from, int end) {
+/* Tiles [from,end) of a region, transformed; v begins with tile `first`. */
+static void input_tiles(const stage *s, const region *region, int first, int from, int end) {
     int mr = s->g->mr, channels = s->in.c;
     size_t place = apart(s->room, channels);
     column strip[FORM_STRIP];
     for (int i = from; i < end;) {
-        tile_run r = run_from(&s->tiles, &s->in, &s->form->in, i, end, strip);
-        tile at = tile_at(&s->tiles, i);
-        for (int t = 0; t < r.tiles; t++, at.x++) {
-            int slot = slot_of(order, i + t, at);
+        tile_run r = run_from(&s->tiles, region, &s->in, &s->form->in, i, end, strip);
+        for (int t = 0; t < r.tiles; t++) {
+            int slot = i + t - first;
             r.at[t] = (size_t)(slot - slot % mr) * channels + 4 * (slot % mr);
         }
         for (int c = 0; c < channels; c += 4)
@@ -337,44 +386,39 @@ static void input_end(const stage *s, int tiles) {
                          (quad){0});
 }
 
-/* The products of all places; u, m: of all columns, or of one panel. */
-static void multiply(const stage *s, const order *order, const float *u, float *m) {
+/* The products of all places of so many tiles; u, m: of all columns, or of one panel. */
+static void multiply(const stage *s, const region *region, int tiles, const float *u, float *m) {
     const gemm_kernel *g = s->g;
-    int channels = s->in.c;
-    for (int k = 0; k < s->form->places; k++) {
-        int begin, end;
-        tiles_at_place(order, s->form->places, k, &begin, &end);
-        begin -= begin % g->mr;
-        const float *v = s->v + k * apart(s->room, channels) + (size_t)begin * channels;
-        const float *filter = u + form_filter(s->form->places, k) * apart(channels, s->columns);
+    int channels = s->in.c, places = s->form->places;
+    for (int k = 0; k < places; k++, m += apart(s->room, s->columns)) {
+        if (!has_place(&s->tiles, region, k)) continue;
+        const float *v = s->v + k * apart(s->room, channels);
+        const float *filter = u + form_filter(places, k) * apart(channels, s->columns);
         for (int o = 0; o < s->columns; o += g->nr)
-            g->run_quads(channels, v, filter + (size_t)o * channels,
-                         m + (size_t)begin * s->columns + o, s->columns, false,
-                         (end - begin + g->mr - 1) / g->mr);
-        m += apart(s->room, s->columns);
+            g->run_quads(channels, v, filter + (size_t)o * channels, m + o, s->columns, false,
+                         (tiles + g->mr - 1) / g->mr, (size_t)g->mr * channels);
     }
 }
 
-/* Outputs of tiles [first,last), channels [c0,c1), from m, whose first row is tile `first` and
- * whose first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
-static void output_channels(const stage *s, const float *m, int base, int first, int last, int c0,
+/* Outputs of a block, channels [c0,c1), from m, whose first row is the block's first tile and whose
+ * first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
+static void output_channels(const stage *s, const float *m, int base, const block *b, int c0,
                             int c1, const float *shift, float *sums) {
-    order order = order_of(&s->tiles, first, last);
     size_t place = apart(s->room, s->columns), pixel = (size_t)s->c_out;
-    int side = s->form->out;
+    int scale = s->form->out, places = s->form->places;
+    tile_out o = {.down = b->region->edge_down,
+                  .across = b->region->edge_across,
+                  .row = pixel * s->w,
+                  .pixel = pixel,
+                  .add = s->add};
     for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
-    for (int i = first; i < last; i++) {
-        tile t = tile_at(&s->tiles, i);
-        int y = side * t.y, x = side * t.x;
-        const float *from = m + (size_t)slot_of(&order, i, t) * s->columns - base;
+    for (int i = b->first; i < b->last; i++) {
+        tile t = tile_at(&s->tiles, b->region, i);
+        int y = scale * t.y, x = scale * t.x;
+        const float *from = m + (size_t)(i - b->first) * s->columns - base;
         float *to = s->out + (((size_t)t.image * s->h + y) * s->w + x) * pixel;
-        tile_out o = {t.y == s->tiles.down - 1 ? s->tiles.edge_down : EDGE_NONE,
-                      t.x == s->tiles.across - 1 ? s->tiles.edge_across : EDGE_NONE,
-                      least(side, s->h - y),
-                      least(side, s->w - x),
-                      pixel * s->w,
-                      pixel,
-                      s->add};
+        o.rows = least(scale * form_outputs(places, o.down), s->h - y);
+        o.columns = least(scale * form_outputs(places, o.across), s->w - x);
         for (int c = c0; c < c1; c += 4) {
             if (!sums) {
                 s->form->output(from + c, place, &o, to + c, NULL);
@@ -390,50 +434,47 @@ static void output_channels(const stage *s, const float *m, int base, int first,
 }
 
 /* partial: [blocks][2][c_out] where sums are wanted, else NULL. */
-static void run_blocks(const stage *all, const conv_blocks *blocks, int threads, const float *shift,
-                       float *partial) {
+static void run_blocks(const stage *all, int threads, const float *shift, float *partial) {
+    int blocks = block_count(&all->tiles, all->groups, all->room);
 #pragma omp parallel num_threads(threads)
     {
         stage s = *all; /* with memory of this thread's own */
         s.v += omp_get_thread_num() * v_floats(&s);
         s.m += omp_get_thread_num() * m_floats(&s);
 #pragma omp for schedule(dynamic)
-        for (int b = 0; b < blocks->blocks; b++) {
-            int first, last;
-            conv_block_range(blocks, b, &first, &last);
-            order order = order_of(&s.tiles, first, last);
-            input_tiles(&s, &order, first, last);
-            input_end(&s, last - first);
-            multiply(&s, &order, s.u, s.m);
-            output_channels(&s, s.m, 0, first, last, 0, s.c_out, shift,
+        for (int b = 0; b < blocks; b++) {
+            block k = block_at(&s.tiles, s.groups, s.room, b);
+            input_tiles(&s, k.region, k.first, k.first, k.last);
+            input_end(&s, k.last - k.first);
+            multiply(&s, k.region, k.last - k.first, s.u, s.m);
+            output_channels(&s, s.m, 0, &k, 0, s.c_out, shift,
                             partial ? partial + (size_t)b * 2 * s.c_out : NULL);
         }
     }
 }
 
 /* The same for few tiles: all of them at once, outputs panel by panel. */
-static void run_few(const stage *s, const filters *f, const conv_blocks *blocks, int threads,
-                    const float *shift, float *partial) {
+static void run_few(const stage *s, const filters *f, int threads, const float *shift,
+                    float *partial) {
     int total = tile_count(&s->tiles), mr = s->g->mr, nr = s->g->nr;
-    order all = order_of(&s->tiles, 0, total);
+    const region *all = s->tiles.region; /* the only one */
 #pragma omp parallel num_threads(threads)
     {
         float *u = s->u + omp_get_thread_num() * u_floats(s);
         float *m = s->m + omp_get_thread_num() * m_floats(s);
 #pragma omp for schedule(static)
-        for (int i = 0; i < total; i += mr) input_tiles(s, &all, i, least(total, i + mr));
+        for (int i = 0; i < total; i += mr) input_tiles(s, all, 0, i, least(total, i + mr));
 #pragma omp single
         input_end(s, total);
 #pragma omp for schedule(dynamic)
         for (int panel = 0; panel < s->c_out; panel += nr) {
             transform_panel(f, panel, u, apart(s->in.c, nr));
-            multiply(s, &all, u, m);
-            for (int b = 0; b < blocks->blocks; b++) {
-                int first, last;
-                conv_block_range(blocks, b, &first, &last);
-                output_channels(s, m + (size_t)first * nr, panel, first, last, panel,
+            multiply(s, all, total, u, m);
+            for (int g = 0; g < s->groups; g++) {
+                block k = {all, total / s->groups * g, total / s->groups * (g + 1)};
+                output_channels(s, m + (size_t)k.first * nr, panel, &k, panel,
                                 least(panel + nr, s->c_out), shift,
-                                partial ? partial + (size_t)b * 2 * s->c_out : NULL);
+                                partial ? partial + (size_t)g * 2 * s->c_out : NULL);
             }
         }
     }
@@ -441,18 +482,18 @@ static void run_few(const stage *s, const filters *f, const conv_blocks *blocks,
 
 /* Runs all tiles, in blocks of at most s->room; partial sums go behind the rest of the workspace
  * and their place is returned. */
-static float *run(const cpu_plan *p, stage *s, filters *f, const conv_blocks *blocks,
-                  const float *shift, bool sums, float *work) {
+static float *run(const cpu_plan *p, stage *s, filters *f, const float *shift, bool sums,
+                  float *work) {
     f->nr = p->g->nr, f->c_in = s->in.c, f->c_out = s->c_out, f->form = s->form;
     s->u = work;
     s->v = s->u + u_floats(s) * (s->few ? p->threads : 1);
     s->m = s->v + v_floats(s) * (s->few ? 1 : p->threads);
     float *partial = work + stage_floats(s, p->threads);
     if (s->few) {
-        run_few(s, f, blocks, p->threads, shift, sums ? partial : NULL);
+        run_few(s, f, p->threads, shift, sums ? partial : NULL);
     } else {
         transform_filters(f, p->threads, s->u);
-        run_blocks(s, blocks, p->threads, shift, sums ? partial : NULL);
+        run_blocks(s, p->threads, shift, sums ? partial : NULL);
     }
     return partial;
 }
@@ -463,7 +504,7 @@ void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *
     filters f = {.w = w, .tap_step = c->ci, .in_step = 1, .out_step = 9 * c->ci};
     stage s = stage_of(p, true);
     s.in.at = x, s.out = y;
-    float *partial = run(p, &s, &f, &p->tiles, shift, sums != NULL, work);
+    float *partial = run(p, &s, &f, shift, sums != NULL, work);
     if (sums) conv_fold_sums(&p->tiles, c->groups, c->co, partial, sums, p->threads);
 }
 
@@ -473,8 +514,7 @@ void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool
     filters f = {.w = w, .tap_step = c->ci, .in_step = 9 * c->ci, .out_step = 1, .turned = true};
     stage s = stage_of(p, false);
     s.in.at = dy, s.out = dx, s.add = add;
-    conv_blocks blocks = conv_blocks_make(1, tile_count(&s.tiles), s.room);
-    run(p, &s, &f, &blocks, NULL, false, work);
+    run(p, &s, &f, NULL, false, work);
 }
 
 /* ---- filter gradient ------------------------------------------------------------------------- */
@@ -491,13 +531,14 @@ typedef struct gradient {
     int room;  /* tiles at a time */
     /* [places][panels][room][nr or mr]; with several parts so much for each thread */
     float *v, *d;
-    float *c; /* [36][rows][columns] for each part; few tiles: [36][mr][columns] for each thread */
+    /* [filters][rows][columns] for each part; few tiles: [filters][mr][columns] for each thread */
+    float *c;
 } gradient;
 
 static size_t gradient_v(const gradient *g) { return g->form->places * apart(g->room, g->columns); }
 static size_t gradient_d(const gradient *g) { return g->form->places * apart(g->room, g->rows); }
 static size_t gradient_c(const gradient *g) {
-    return FILTERS * apart(g->few ? g->g->mr : g->rows, g->columns);
+    return form_filters(g->form->places) * apart(g->few ? g->g->mr : g->rows, g->columns);
 }
 static size_t gradient_floats(const gradient *g, int threads) {
     return (gradient_v(g) + gradient_d(g)) * (g->parts > 1 ? threads : 1) +
@@ -509,19 +550,24 @@ static gradient gradient_of(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     const winograd_forms *f = winograd_forms_best();
     int mr = p->g->mr, nr = p->g->nr;
-    gradient g = {.form = s->stride == 1 ? &f->gradient1 : &f->gradient2,
+    gradient g = {.form = s->stride == 1 ? &f->gradient_four : &f->gradient2,
                   .g = p->g,
-                  .tiles = tiling_of(p),
                   .x = {NULL, s->h, s->w, s->ci},
                   .dy = {NULL, p->base.oh, p->base.ow, s->co},
                   .rows = round_up(s->co, mr),
                   .columns = round_up(s->ci, nr),
                   .parts = 1};
+    g.tiles = tiling_of(p, g.form->places, false);
     g.total = tile_count(&g.tiles);
     g.few = (double)g.total * g.form->places <= FEW;
     if (g.few) {
         g.room = g.total;
         return g;
+    }
+    if (six_fits(p)) {
+        g.form = &f->gradient_six;
+        g.tiles = tiling_of(p, g.form->places, true);
+        g.total = tile_count(&g.tiles);
     }
     while (gradient_c(&g) <= PART_SUMS && 2 * g.parts <= PARTS &&
            2 * g.parts * gradient_c(&g) <= PART_FLOATS && 2 * g.parts * PART_LEAST <= g.total)
@@ -530,10 +576,15 @@ static gradient gradient_of(const cpu_plan *p) {
     int panels = floats / (g.form->places * (s->ci + s->co)) / mr;
     panels = panels < 4 ? 4 : panels;
     g.room = mr * (g.parts > 1 ? least(PART_PANELS, panels) : panels);
-    if (g.parts > 1) g.tiles = tiling_with_edges(p, g.form->places);
-    if (has_edges(&g.tiles)) g.room -= g.room % tiles_of_map(&g.tiles);
+    if (g.parts > 1) {
+        g.tiles = tiling_with_edges(p, g.form->places);
+        g.total = tile_count(&g.tiles);
+    }
+    /* rounds are of whole maps where there are edges */
+    int unit = g.tiles.regions > 1 ? tiles_of_map(&g.tiles) : FORM_RUN;
+    g.room = g.room < unit ? unit : g.room / unit * unit;
     /* rather somewhat smaller rounds that are all full than a last one that is not */
-    for (int r = g.room / FORM_RUN * FORM_RUN; g.parts == 1 && 2 * r >= g.room; r -= FORM_RUN)
+    for (int r = g.room; g.parts == 1 && 2 * r >= g.room; r -= unit)
         if (g.total % r == 0) {
             g.room = r;
             break;
@@ -566,18 +617,41 @@ static void put_gradients(const gradient *g, const tile_run *r, column *strip, i
     }
 }
 
+/* Tiles that are summed over together: some of the only region, or those of some maps, region by
+ * region. */
+typedef struct round {
+    int first[4]; /* of each region's tiles */
+    int begin[5]; /* where they lie */
+} round;
+
+/* Tiles [first,last) of all. */
+static round round_of(const tiling *t, int first, int last) {
+    round r = {0};
+    long all = tiles_of_map(t);
+    for (int i = 0; i < t->regions; i++) {
+        long tiles = tiles_of_region(&t->region[i]);
+        r.first[i] = (int)(first * tiles / all);
+        r.begin[i + 1] = r.begin[i] + (int)((last - first) * tiles / all);
+    }
+    return r;
+}
+
 /* Tiles [i,end) of a round, transformed on both sides. */
-static void transform_both(const gradient *g, const order *order, int i, int end) {
+static void transform_both(const gradient *g, const round *round, int i, int end) {
     int mr = g->g->mr, nr = g->g->nr;
     size_t place = apart(g->room, g->columns);
     column strip[FORM_STRIP];
     while (i < end) {
-        tile_run x = run_from(&g->tiles, &g->x, &g->form->in, i, end, strip);
-        tile at = tile_at(&g->tiles, i);
-        for (int t = 0; t < x.tiles; t++, at.x++) x.at[t] = (size_t)slot_of(order, i + t, at) * nr;
+        int k = 0;
+        while (round->begin[k + 1] <= i) k++;
+        const region *region = &g->tiles.region[k];
+        int move = round->first[k] - round->begin[k]; /* from place to tile */
+        int last = least(end, round->begin[k + 1]) + move;
+        tile_run x = run_from(&g->tiles, region, &g->x, &g->form->in, i + move, last, strip);
+        for (int t = 0; t < x.tiles; t++) x.at[t] = (size_t)(i + t) * nr;
         for (int c = 0; c < g->x.c; c += 4)
             g->form->in.run(&x, c, strip, g->v + panel_place(c, nr, g->room, 0), place);
-        tile_run dy = run_from(&g->tiles, &g->dy, &g->form->out, i, end, strip);
+        tile_run dy = run_from(&g->tiles, region, &g->dy, &g->form->out, i + move, last, strip);
         for (int t = 0; t < dy.tiles; t++) dy.at[t] = x.at[t] / nr * mr;
         for (int c = 0; c < g->dy.c; c += 4) put_gradients(g, &dy, strip, c);
         i += x.tiles;
@@ -586,36 +660,31 @@ static void transform_both(const gradient *g, const order *order, int i, int end
 
 /* Whether place k is the first of those with the same filter. */
 static bool opens_filter(const gradient *g, int k) {
-    return g->form->places == FILTERS || (k / 9 <= 5 && k % 9 <= 5);
+    return g->form->places <= FORM_SIX || (k / 9 <= 5 && k % 9 <= 5);
 }
 
 /* Products at place k: outputs [o, end) with all inputs, onto c [outputs][columns]. */
-static void multiply_tiles(const gradient *g, const order *order, int k, int o, int end, float *c,
+static void multiply_tiles(const gradient *g, const round *round, int k, int o, int end, float *c,
                            bool add) {
     const float *v = g->v + k * apart(g->room, g->columns);
     const float *d = g->d + k * apart(g->room, g->rows);
     int mr = g->g->mr, nr = g->g->nr;
     bool adds = add || !opens_filter(g, k);
-    int n, begin;
-    tiles_at_place(order, g->form->places, k, &begin, &n);
-    v += (size_t)begin * nr, d += (size_t)begin * mr, n -= begin;
-    if (n == g->room && n <= GEMM_KC) { /* panels of d lie one behind the other */
-        for (int j = 0; j < g->columns; j += nr)
-            g->g->run_panels(n, d + (size_t)o * n, v + (size_t)j * n, c + j, g->columns, adds,
-                             (end - o) / mr);
-        return;
-    }
+    int from = 0, to = g->tiles.regions; /* of the regions that have this place */
+    while (!has_place(&g->tiles, &g->tiles.region[from], k)) from++;
+    while (!has_place(&g->tiles, &g->tiles.region[to - 1], k)) to--;
+    int begin = round->begin[from], n = round->begin[to] - begin;
+    v += (size_t)begin * nr, d += (size_t)begin * mr;
     for (int j = 0; j < g->columns; j += nr)
-        for (int i = o; i < end; i += mr)
-            for (int t = 0; t < n; t += GEMM_KC)
-                g->g->run(least(GEMM_KC, n - t), d + (size_t)i * g->room + (size_t)t * mr,
-                          v + (size_t)j * g->room + (size_t)t * nr,
-                          c + (size_t)(i - o) * g->columns + j, g->columns, t > 0 || adds);
+        for (int t = 0; t < n; t += GEMM_KC)
+            g->g->run_panels(least(GEMM_KC, n - t), d + (size_t)o * g->room + (size_t)t * mr,
+                             v + (size_t)j * g->room + (size_t)t * nr, c + j, g->columns,
+                             t > 0 || adds, (end - o) / mr, (size_t)g->room * mr);
 }
 
 /* Few tiles: a panel of filters goes through all steps at once. */
 static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
-    order all = order_of(&g->tiles, 0, g->total);
+    round all = round_of(&g->tiles, 0, g->total);
     int mr = g->g->mr, ci = g->x.c;
     size_t next = apart(mr, g->columns);
 #pragma omp parallel num_threads(threads)
@@ -639,7 +708,7 @@ static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
 /* Few channels: a part of the tiles by each thread; the parts are added up in order. */
 static void gradient_parts(const gradient *all, bool add, float *dw, int threads) {
     size_t next = apart(all->rows, all->columns);
-    int ci = all->x.c;
+    int ci = all->x.c, filters = form_filters(all->form->places);
 #pragma omp parallel num_threads(threads)
     {
         gradient g = *all; /* with memory of this thread's own */
@@ -652,23 +721,23 @@ static void gradient_parts(const gradient *all, bool add, float *dw, int threads
             int end = (int)((long)maps * (part + 1) / g.parts) * unit;
             for (int first = begin; first < end; first += g.room) {
                 int last = least(end, first + g.room);
-                order order = order_of(&g.tiles, first, last);
-                transform_both(&g, &order, first, last);
+                round round = round_of(&g.tiles, first, last);
+                transform_both(&g, &round, 0, last - first);
                 for (int k = 0; k < g.form->places; k++) {
-                    int filter = part * FILTERS + form_filter(g.form->places, k);
-                    multiply_tiles(&g, &order, k, 0, g.rows, g.c + filter * next, first > begin);
+                    int filter = part * filters + form_filter(g.form->places, k);
+                    multiply_tiles(&g, &round, k, 0, g.rows, g.c + filter * next, first > begin);
                 }
             }
         }
 #pragma omp for schedule(static)
         for (int o = 0; o < g.dy.c; o++) {
             float *sum = g.c + (size_t)o * g.columns;
-            for (int k = 0; k < FILTERS; k++)
+            for (int k = 0; k < filters; k++)
                 for (int j = 0; j < g.columns; j += 4) {
                     float *to = sum + k * next + j;
                     quad all = quad_at(to);
                     for (int part = 1; part < g.parts; part++)
-                        all += quad_at(to + part * FILTERS * next);
+                        all += quad_at(to + part * filters * next);
                     quad_put(to, all);
                 }
             g.form->back(sum, next, ci, add, dw + (size_t)o * 9 * ci);
@@ -684,18 +753,18 @@ static void gradient_chunks(const gradient *g, bool add, float *dw, int threads)
     {
         for (int first = 0; first < g->total; first += g->room) {
             int last = least(g->total, first + g->room);
-            order order = order_of(&g->tiles, first, last);
+            round round = round_of(&g->tiles, first, last);
 #pragma omp for schedule(static)
-            for (int i = first; i < last; i += FORM_RUN)
-                transform_both(g, &order, i, least(last, i + FORM_RUN));
+            for (int i = 0; i < last - first; i += FORM_RUN)
+                transform_both(g, &round, i, least(last - first, i + FORM_RUN));
                 /* those with the most places come last: they are taken first */
 #pragma omp for schedule(dynamic) collapse(2)
-            for (int f = FILTERS - 1; f >= 0; f--)
+            for (int f = form_filters(g->form->places) - 1; f >= 0; f--)
                 for (int rows = 0; rows < g->rows; rows += ROWS * g->g->mr)
                     for (int k = 0; k < g->form->places; k++) {
                         if (form_filter(g->form->places, k) != f) continue;
                         int end = least(g->rows, rows + ROWS * g->g->mr);
-                        multiply_tiles(g, &order, k, rows, end,
+                        multiply_tiles(g, &round, k, rows, end,
                                        g->c + f * next + (size_t)rows * g->columns, first > 0);
                     }
         }
@@ -729,7 +798,9 @@ size_t winograd_workspace(cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     stage forward = stage_of(p, true), data = stage_of(p, false);
     gradient g = gradient_of(p);
-    p->tiles = conv_blocks_make(s->groups, tile_count(&forward.tiles) / s->groups, forward.room);
+    /* few tiles are one block a group */
+    p->tiles.blocks =
+        forward.few ? s->groups : block_count(&forward.tiles, s->groups, forward.room);
     size_t sums = (size_t)p->tiles.blocks * 2 * s->co;
     return most(stage_floats(&forward, p->threads) + sums,
                 most(stage_floats(&data, p->threads), gradient_floats(&g, p->threads)));

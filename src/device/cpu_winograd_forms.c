@@ -109,6 +109,99 @@ INLINE void filter_back_line(const quad c[6], quad o[3]) {
     o[2] = u * (1.f / 6) - s + c[5];
 }
 
+/* ---- stride 1: F(6,3) with the points 0, 1, -1, 2, -2, 1/2, -1/2, infinity --------------------
+ */
+
+/* B': eight inputs to eight places */
+INLINE void six_input_line(const quad d[8], quad o[8]) {
+    quad a = (d[2] + d[6]) - 4.25f * d[4], b = (d[1] + d[5]) - 4.25f * d[3];
+    quad c = d[6] + .25f * d[2] - 1.25f * d[4], e = .5f * d[1] - 2.5f * d[3] + 2.f * d[5];
+    quad g = d[6] + 4.f * d[2] - 5.f * d[4], h = 2.f * d[1] - 2.5f * d[3] + .5f * d[5];
+    o[0] = (d[0] - d[6]) + 5.25f * (d[4] - d[2]);
+    o[1] = a + b;
+    o[2] = a - b;
+    o[3] = c + e;
+    o[4] = c - e;
+    o[5] = g + h;
+    o[6] = g - h;
+    o[7] = (d[7] - d[1]) + 5.25f * (d[3] - d[5]);
+}
+
+/* A': eight places to six outputs */
+INLINE void six_output_line(const quad m[8], quad o[6]) {
+    quad s = m[1] + m[2], d = m[1] - m[2], s2 = m[3] + m[4], d2 = m[3] - m[4];
+    quad s3 = m[5] + m[6], d3 = m[5] - m[6];
+    o[0] = (m[0] + s) + (s2 + s3);
+    o[1] = d + 2.f * d2 + .5f * d3;
+    o[2] = s + 4.f * s2 + .25f * s3;
+    o[3] = d + 8.f * d2 + .125f * d3;
+    o[4] = s + 16.f * s2 + .0625f * s3;
+    o[5] = (d + m[7]) + 32.f * d2 + .03125f * d3;
+}
+
+/* A: six outputs' gradients to eight places */
+INLINE void six_gradient_line(const quad d[6], quad o[8]) {
+    quad s = d[0] + d[2] + d[4], q = d[1] + d[3] + d[5];
+    quad u = d[0] + 4.f * d[2] + 16.f * d[4], w = 2.f * d[1] + 8.f * d[3] + 32.f * d[5];
+    quad a = d[0] + .25f * d[2] + .0625f * d[4], b = .5f * d[1] + .125f * d[3] + .03125f * d[5];
+    o[0] = d[0];
+    o[1] = s + q;
+    o[2] = s - q;
+    o[3] = u + w;
+    o[4] = u - w;
+    o[5] = a + b;
+    o[6] = a - b;
+    o[7] = d[5];
+}
+
+/* The same for edges of four outputs: those of F(4,3), up to factors. */
+INLINE void six_input_four(const quad d[8], quad o[8]) {
+    quad t[6];
+    input_line(d, t);
+    o[0] = .25f * t[0];
+    o[1] = .75f * t[1];
+    o[2] = .75f * t[2];
+    o[3] = 3.75f * t[3];
+    o[4] = 3.75f * t[4];
+    o[7] = t[5];
+}
+
+INLINE void six_output_four(const quad m[8], quad o[6]) {
+    quad t[6] = {m[0], m[1], m[2], m[3], m[4], m[7]};
+    output_line(t, o);
+}
+
+INLINE void six_gradient_four(const quad d[6], quad o[8]) {
+    quad t[6];
+    gradient_line(d, t);
+    ALL for (int i = 0; i < 5; i++) o[i] = t[i];
+    o[7] = t[5];
+}
+
+/* G: three weights to eight places */
+INLINE void six_filter_line(const quad g[3], quad o[8]) {
+    quad e = (g[0] + g[2]) * (-2.f / 9), f = g[1] * (2.f / 9);
+    quad u = g[0] * (1.f / 90) + g[2] * (2.f / 45), w = g[1] * (1.f / 45);
+    quad a = g[0] * (32.f / 45) + g[2] * (8.f / 45), b = g[1] * (16.f / 45);
+    o[0] = g[0];
+    o[1] = e - f;
+    o[2] = e + f;
+    o[3] = u + w;
+    o[4] = u - w;
+    o[5] = a + b;
+    o[6] = a - b;
+    o[7] = g[2];
+}
+
+/* G': eight places to three weights' gradients */
+INLINE void six_filter_back_line(const quad c[8], quad o[3]) {
+    quad s = (c[1] + c[2]) * (2.f / 9), d = (c[2] - c[1]) * (2.f / 9);
+    quad u = c[3] + c[4], w = c[3] - c[4], a = c[5] + c[6], b = c[5] - c[6];
+    o[0] = c[0] - s + u * (1.f / 90) + a * (32.f / 45);
+    o[1] = d + w * (1.f / 45) + b * (16.f / 45);
+    o[2] = c[7] - s + u * (2.f / 45) + a * (8.f / 45);
+}
+
 /* ---- stride 2: F(4,2) with the points 0, 1, -1, 2, infinity, and four plain products -----------
  */
 
@@ -232,9 +325,9 @@ INLINE void strided_filter_back_line(const quad c[6], quad o[3]) {
 
 typedef void line(const quad *from, quad *to);
 
-/* A formula in one dimension, and those for edges; two: NULL where there is none. */
+/* A formula in one dimension, and those for the edges that there are. */
 typedef struct line_set {
-    line *whole, *two, *three;
+    line *whole, *two, *three, *four;
 } line_set;
 
 /* Down the columns of a run, `side` pixels to places. */
@@ -267,16 +360,18 @@ INLINE void tile_across(const column *strip, form_edge down, form_edge across, f
     }
 }
 
-/* The tiles of a run, the last of which may be an edge. */
+/* The tiles of a run, of which edges of four lie four columns apart; of others there is one. */
 INLINE void run_across(const tile_run *r, const column *strip, form_edge down, float *to,
                        size_t place, int side, int n, int step, line_set f) {
-    int whole = r->tiles - (r->across != EDGE_NONE);
-    for (int t = 0; t < whole; t++, strip += step)
-        tile_across(strip, down, EDGE_NONE, to + r->at[t], place, side, n, f.whole);
-    if (r->across == EDGE_TWO && f.two)
-        tile_across(strip, down, EDGE_TWO, to + r->at[whole], place, side, n, f.two);
-    else if (r->across != EDGE_NONE)
-        tile_across(strip, down, EDGE_THREE, to + r->at[whole], place, side, n, f.three);
+    for (int t = 0; t < r->tiles; t++, strip += r->across == EDGE_NONE ? step : 4)
+        if (r->across == EDGE_NONE)
+            tile_across(strip, down, EDGE_NONE, to + r->at[t], place, side, n, f.whole);
+        else if (r->across == EDGE_TWO && f.two)
+            tile_across(strip, down, EDGE_TWO, to + r->at[t], place, side, n, f.two);
+        else if (r->across == EDGE_THREE && f.three)
+            tile_across(strip, down, EDGE_THREE, to + r->at[t], place, side, n, f.three);
+        else if (f.four)
+            tile_across(strip, down, EDGE_FOUR, to + r->at[t], place, side, n, f.four);
 }
 
 /* transform_run: `side` pixels to n places in each dimension; tiles `step` columns apart. */
@@ -289,8 +384,10 @@ INLINE void any_run(const tile_run *r, int c, column *strip, float *to, size_t p
     }
     if (r->down == EDGE_TWO && f.two)
         run_down(r, c, strip, side, f.two);
-    else
+    else if (r->down == EDGE_THREE && f.three)
         run_down(r, c, strip, side, f.three);
+    else if (f.four)
+        run_down(r, c, strip, side, f.four);
     run_across(r, strip, r->down, to, place, side, n, step, f);
 }
 
@@ -299,8 +396,10 @@ INLINE void choose_line(line_set f, form_edge e, const quad *from, quad *to) {
         f.whole(from, to);
     else if (e == EDGE_TWO && f.two)
         f.two(from, to);
-    else
+    else if (e == EDGE_THREE && f.three)
         f.three(from, to);
+    else if (f.four)
+        f.four(from, to);
 }
 
 /* One tile from n x n places to `side` outputs in each dimension, of which t says what is wanted;
@@ -345,29 +444,29 @@ INLINE void choose_output(const float *from, size_t place, const tile_out *t, fl
         any_output(from, place, t, to, sums, n, side, f, edges, false, false);
 }
 
-INLINE void any_filters(quad (*g)[9], float *to, size_t input, size_t next, line *f) {
+INLINE void any_filters(quad (*g)[9], float *to, size_t input, size_t next, int n, line *f) {
     LOOP for (int i = 0; i < 4; i++, g++, to += input) {
-        quad m[6][3];
+        quad m[8][3];
         float *at = to;
         ALL for (int x = 0; x < 3; x++) {
-            quad d[3] = {(*g)[x], (*g)[3 + x], (*g)[6 + x]}, o[6];
+            quad d[3] = {(*g)[x], (*g)[3 + x], (*g)[6 + x]}, o[8];
             f(d, o);
-            ALL for (int y = 0; y < 6; y++) m[y][x] = o[y];
+            ALL for (int y = 0; y < n; y++) m[y][x] = o[y];
         }
-        ALL for (int y = 0; y < 6; y++) {
-            quad o[6];
+        ALL for (int y = 0; y < n; y++) {
+            quad o[8];
             f(m[y], o);
-            ALL for (int x = 0; x < 6; x++, at += next) quad_put(at, o[x]);
+            ALL for (int x = 0; x < n; x++, at += next) quad_put(at, o[x]);
         }
     }
 }
 
-INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, line *f) {
+INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, int n, line *f) {
     for (int j = 0; j < ci; j += 4) {
-        quad m[3][6];
-        ALL for (int x = 0; x < 6; x++) {
-            quad d[6], o[3];
-            ALL for (int y = 0; y < 6; y++) d[y] = quad_at(c + j + (y * 6 + x) * place);
+        quad m[3][8];
+        ALL for (int x = 0; x < n; x++) {
+            quad d[8], o[3];
+            ALL for (int y = 0; y < n; y++) d[y] = quad_at(c + j + (y * n + x) * place);
             f(d, o);
             ALL for (int y = 0; y < 3; y++) m[y][x] = o[y];
         }
