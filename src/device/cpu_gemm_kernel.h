@@ -17,6 +17,7 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
     // clang-format off
     UNROLL for (int r = 0; r < MR; r++)
         UNROLL for (int v = 0; v < NV; v++) sum[r][v] = (vector){0};
+    if (add) UNROLL for (int r = 0; r < MR; r++) __builtin_prefetch(c + (size_t)r * ldc, 1);
 #if QUADS
     for (int l = 0; l < k; l += 4, a += 4 * MR) {
 #if VL == 4

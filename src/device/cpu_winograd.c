@@ -670,16 +670,19 @@ static void multiply_tiles(const gradient *g, const round *round, int k, int o, 
     const float *d = g->d + k * apart(g->room, g->rows);
     int mr = g->g->mr, nr = g->g->nr;
     bool adds = add || !opens_filter(g, k);
+    size_t next = (size_t)g->room * nr; /* panel of inputs */
     int from = 0, to = g->tiles.regions; /* of the regions that have this place */
     while (!has_place(&g->tiles, &g->tiles.region[from], k)) from++;
     while (!has_place(&g->tiles, &g->tiles.region[to - 1], k)) to--;
     int begin = round->begin[from], n = round->begin[to] - begin;
     v += (size_t)begin * nr, d += (size_t)begin * mr;
-    for (int j = 0; j < g->columns; j += nr)
-        for (int t = 0; t < n; t += GEMM_KC)
-            g->g->run_panels(least(GEMM_KC, n - t), d + (size_t)o * g->room + (size_t)t * mr,
-                             v + (size_t)j * g->room + (size_t)t * nr, c + j, g->columns,
-                             t > 0 || adds, (end - o) / mr, (size_t)g->room * mr);
+    d += (size_t)o * g->room;
+    for (int t = 0; t < n; t += GEMM_KC, v += GEMM_KC * nr, d += GEMM_KC * mr) {
+        const float *panel = v;
+        for (int j = 0; j < g->columns; j += nr, panel += next)
+            g->g->run_panels(least(GEMM_KC, n - t), d, panel, c + j, g->columns, t > 0 || adds,
+                             (end - o) / mr, (size_t)g->room * mr);
+    }
 }
 
 /* Few tiles: a panel of filters goes through all steps at once. */
