@@ -260,11 +260,21 @@ static void zero(float *x, size_t n, int threads) {
         memset(x + i * PART, 0, (i + 1 < parts ? PART : n - i * PART) * sizeof *x);
 }
 
+/* All from the pixel of row `first` up to that of row `last`: pixels that no output saw, and those
+ * of these rows, which are about to be written. */
+static void zero_rows(const gather *g, const target *t, int first, int last) {
+    pixel from = pixel_of(g, first), to = pixel_of(g, last);
+    float *begin = target_pixel(t, g, &from);
+    float *end = last < gather_rows(g) ? target_pixel(t, g, &to)
+                                       : t->base + (size_t)g->n * t->h * t->w * t->c;
+    memset(begin, 0, (size_t)(end - begin) * sizeof *begin);
+}
+
 void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
                       float *work) {
     const conv_shape *s = &p->base.s;
     const gemm_kernel *k = p->g;
-    if (s->k < s->stride && !add) zero(dx, (size_t)s->n * s->h * s->w * s->ci, p->threads);
+    bool zeros = s->k < s->stride && !add; /* there are pixels that no output saw */
     for (int class = 0; class < s->stride * s->stride; class ++) {
         int py = class / s->stride, px = class % s->stride, tap[TAPS];
         gather g = backward_gather(p, dy, py, px, tap);
@@ -284,13 +294,20 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
         int blocks = (rows + ROWS - 1) / ROWS;
         int parts = column_parts(blocks, s->ci, k->nr, p->threads);
         int width = round_up((s->ci + parts - 1) / parts, k->nr);
+        /* a block's pixels are zeroed just before, where they are all that is written */
+        bool by_blocks = zeros && s->k == 1 && s->pad == 0 && parts == 1;
+        if (zeros && !by_blocks) zero(dx, (size_t)s->n * s->h * s->w * s->ci, p->threads);
+        zeros = false;
 #pragma omp parallel for num_threads(p->threads) schedule(dynamic) collapse(2)
         for (int b = 0; b < blocks; b++)
-            for (int c0 = 0; c0 < s->ci; c0 += width)
-                multiply_rows(k, &g, &t, work, b * ROWS, least(rows, (b + 1) * ROWS), c0,
-                              least(s->ci, c0 + width),
+            for (int c0 = 0; c0 < s->ci; c0 += width) {
+                int first = b * ROWS, last = least(rows, first + ROWS);
+                if (by_blocks) zero_rows(&g, &t, first, last);
+                multiply_rows(k, &g, &t, work, first, last, c0, least(s->ci, c0 + width),
                               panels + (size_t)omp_get_thread_num() * panel_room(p));
+            }
     }
+    if (zeros) zero(dx, (size_t)s->n * s->h * s->w * s->ci, p->threads); /* none was seen */
 }
 
 /* ---- filter gradient ------------------------------------------------------------------------- */
