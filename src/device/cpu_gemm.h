@@ -30,8 +30,8 @@ typedef struct gemm_kernel {
     /* c[s] = sum over l of x[l] * b[l * nr + s]: one vector, as it lies, against a panel; k of any
      * length.  Not under the promise above: its sums have an order of their own. */
     void (*run_one)(int k, const float *x, const float *b, float *c);
-    /* run for so many panels of a, `next` floats from one to the next, and the same with a in quads,
-     * a[(l/4)*4*mr + 4*r + l%4], k a multiple of 4; NULL: not there */
+    /* run for so many panels of a, `next` floats from one to the next, and the same with a in
+     * quads, a[(l/4)*4*mr + 4*r + l%4], k a multiple of 4; NULL: not there */
     void (*run_panels)(int k, const float *a, const float *b, float *c, int ldc, bool add,
                        int panels, size_t next);
     void (*run_quads)(int k, const float *a, const float *b, float *c, int ldc, bool add,

@@ -63,8 +63,7 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
 #ifdef PANELS
 TARGET static void PANELS(int k, const float *a, const float *b, float *c, int ldc, bool add,
                           int panels, size_t next) {
-    for (int i = 0; i < panels; i++, a += next, c += (size_t)MR * ldc)
-        KERNEL(k, a, b, c, ldc, add);
+    for (int i = 0; i < panels; i++, a += next, c += (size_t)MR * ldc) KERNEL(k, a, b, c, ldc, add);
 }
 #undef PANELS
 #endif

@@ -49,8 +49,8 @@ typedef struct region {
 } region;
 
 /* How outputs [n,oh,ow] are cut into tiles, and with them the inputs.  Where there are edges, those
- * of the last columns but not of the last rows come first, then whole tiles, those of the last rows,
- * corners.  So regions that have a place lie side by side. */
+ * of the last columns but not of the last rows come first, then whole tiles, those of the last
+ * rows, corners.  So regions that have a place lie side by side. */
 typedef struct tiling {
     int n, places, regions;
     region region[4];
@@ -128,8 +128,8 @@ static bool six_fits(const cpu_plan *p) {
     if (s->stride > 1 || h % 2 || w % 2 || h < 10 || w < 10 || s->ci < 32 || s->co < 32)
         return false;
     tiling four = tiling_with_edges(p, FORM_FOUR), six = tiling_of(p, FORM_SIX, true);
-    return places_of_map(&six) <= .9 * places_of_map(&four) &&
-           tile_count(&six) >= s->ci && tile_count(&six) >= s->co;
+    return places_of_map(&six) <= .9 * places_of_map(&four) && tile_count(&six) >= s->ci &&
+           tile_count(&six) >= s->co;
 }
 
 typedef struct tile {
@@ -225,7 +225,8 @@ INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_out
     }
 }
 
-/* The filters to outputs [panel, panel + nr): to[filters][c_in][nr], `next` floats between filters. */
+/* The filters to outputs [panel, panel + nr): to[filters][c_in][nr], `next` floats between filters.
+ */
 static void transform_panel(const filters *f, int panel, float *to, size_t next) {
     bool by_output = f->out_step == 1;
     int outputs = by_output ? LINE : 4, inputs = by_output ? 4 : LINE;
@@ -317,8 +318,7 @@ static int blocks_of_region(const tiling *t, const region *r, int groups, int ro
 
 static int block_count(const tiling *t, int groups, int room) {
     int blocks = 0;
-    for (int i = 0; i < t->regions; i++)
-        blocks += blocks_of_region(t, &t->region[i], groups, room);
+    for (int i = 0; i < t->regions; i++) blocks += blocks_of_region(t, &t->region[i], groups, room);
     return groups * blocks;
 }
 
@@ -670,7 +670,7 @@ static void multiply_tiles(const gradient *g, const round *round, int k, int o, 
     const float *d = g->d + k * apart(g->room, g->rows);
     int mr = g->g->mr, nr = g->g->nr;
     bool adds = add || !opens_filter(g, k);
-    size_t next = (size_t)g->room * nr; /* panel of inputs */
+    size_t next = (size_t)g->room * nr;  /* panel of inputs */
     int from = 0, to = g->tiles.regions; /* of the regions that have this place */
     while (!has_place(&g->tiles, &g->tiles.region[from], k)) from++;
     while (!has_place(&g->tiles, &g->tiles.region[to - 1], k)) to--;

@@ -464,6 +464,10 @@ INLINE void any_filters(quad (*g)[9], float *to, size_t input, size_t next, int 
 INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, int n, line *f) {
     for (int j = 0; j < ci; j += 4) {
         quad m[3][8];
+        if (j % LINE == 0) { /* too many streams for the machine to see by itself what comes next */
+            for (int k = 0; k < n * n; k++) __builtin_prefetch(c + j + LINE + k * place);
+            for (int k = 0; k < 9; k++) __builtin_prefetch(dw + k * ci + j + LINE, 1);
+        }
         ALL for (int x = 0; x < n; x++) {
             quad d[8], o[3];
             ALL for (int y = 0; y < n; y++) d[y] = quad_at(c + j + (y * n + x) * place);

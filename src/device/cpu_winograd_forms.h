@@ -14,10 +14,10 @@
  * outputs in place of 144, and again 6x6 different filters.  Its data gradient is the transpose:
  * 8x8 inputs' gradients from 5x5 of the outputs', the odd ones by F(4,2), again 81 places.
  *
- * The last tiles of a row or column may have fewer outputs than the others.  They need fewer points,
- * and filters at these are the same up to a factor, which the inputs take over: such an edge has
- * some of the places, with the same filters.  Beside tiles of four outputs there may be one of two
- * or three, beside tiles of six some of four. */
+ * The last tiles of a row or column may have fewer outputs than the others.  They need fewer
+ * points, and filters at these are the same up to a factor, which the inputs take over: such an
+ * edge has some of the places, with the same filters.  Beside tiles of four outputs there may be
+ * one of two or three, beside tiles of six some of four. */
 #ifndef CONR_CPU_WINOGRAD_FORMS_H
 #define CONR_CPU_WINOGRAD_FORMS_H
 
@@ -25,11 +25,11 @@
 #include "device/cpu_quad.h"
 
 enum {
-    FORM_FOUR = 36,    /* places of F(4x4,3x3) */
-    FORM_SIX = 64,     /* and of F(6x6,3x3) */
-    FORM_PLACES = 81,  /* at most */
-    FORM_SIDE = 9,     /* rows of pixels under a tile, at most */
-    FORM_RUN = 8,      /* tiles of a row of tiles that are transformed together, at most */
+    FORM_FOUR = 36,   /* places of F(4x4,3x3) */
+    FORM_SIX = 64,    /* and of F(6x6,3x3) */
+    FORM_PLACES = 81, /* at most */
+    FORM_SIDE = 9,    /* rows of pixels under a tile, at most */
+    FORM_RUN = 8,     /* tiles of a row of tiles that are transformed together, at most */
     FORM_STRIP = 8 * FORM_RUN + 1 /* columns of pixels under them */
 };
 
@@ -67,7 +67,8 @@ typedef struct tile_sums {
     quad about, sum, squares;
 } tile_sums;
 
-/* What one side of a form looks like in its map: the tile of output i begins at step * i - margin. */
+/* What one side of a form looks like in its map: the tile of output i begins at step * i - margin.
+ */
 typedef struct form_side {
     int step, side, margin;
     transform_run *run;

@@ -28,17 +28,17 @@ OUTPUT(six_output, 8, 6, six_output_line, .four = six_output_four)
 OUTPUT(strided_output, 9, 4, strided_output_line, .three = strided_output_three)
 OUTPUT(strided_data_output, 9, 8, strided_data_output_line, .three = strided_data_output_three)
 
-#define FILTERS(name, n, f)                                                                           \
+#define FILTERS(name, n, f)                                                                        \
     TARGET static void NAMED(name)(quad(*g)[9], float *to, size_t input, size_t next) {            \
-        any_filters(g, to, input, next, n, f);                                                        \
+        any_filters(g, to, input, next, n, f);                                                     \
     }
 FILTERS(filters, 6, filter_line)
 FILTERS(six_filters, 8, six_filter_line)
 FILTERS(strided_filters, 6, strided_filter_line)
 
-#define BACK(name, n, f)                                                                              \
+#define BACK(name, n, f)                                                                           \
     TARGET static void NAMED(name)(const float *c, size_t place, int ci, bool add, float *dw) {    \
-        any_back(c, place, ci, add, dw, n, f);                                                        \
+        any_back(c, place, ci, add, dw, n, f);                                                     \
     }
 BACK(back, 6, filter_back_line)
 BACK(six_back, 8, six_filter_back_line)
@@ -55,8 +55,10 @@ static const winograd_forms NAMED(forms) = {
                      NAMED(strided_data_output),
                      NAMED(strided_filters)},
     .gradient_four = {36, {1, 6, 1, NAMED(input_run)}, {1, 4, 0, NAMED(gradient_run)}, NAMED(back)},
-    .gradient_six =
-        {64, {1, 8, 1, NAMED(six_input_run)}, {1, 6, 0, NAMED(six_gradient_run)}, NAMED(six_back)},
+    .gradient_six = {64,
+                     {1, 8, 1, NAMED(six_input_run)},
+                     {1, 6, 0, NAMED(six_gradient_run)},
+                     NAMED(six_back)},
     .gradient2 = {81,
                   {2, 9, 1, NAMED(strided_input_run)},
                   {1, 4, 0, NAMED(strided_gradient_run)},
