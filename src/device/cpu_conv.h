@@ -25,7 +25,7 @@ typedef struct cpu_plan {
     bool winograd, stem; /* which way; a stem's data gradient is direct */
     int threads;
     conv_blocks rows;  /* forward, direct */
-    conv_blocks tiles; /* forward, Winograd */
+    conv_blocks tiles; /* forward, Winograd: their number alone, tiles are cut by themselves */
 } cpu_plan;
 
 conv_blocks conv_blocks_make(int groups, int per_group, int size);

@@ -6,7 +6,7 @@
  * caches, through all steps.  Where there are few tiles (a small batch of small maps) the filters
  * are the larger side by far: then a thread takes a panel of outputs through all steps, and
  * transformed filters never leave its cache.  No sum is shared between threads.  Error: a few times
- * that of a direct sum (see the case list), from the transforms' constants 1/24 .. 8. */
+ * that of a direct sum (see the case list), from the transforms' constants 1/90 .. 32. */
 #include "device/cpu_conv.h"
 
 #include "base/memory.h"
