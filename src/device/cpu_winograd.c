@@ -152,26 +152,88 @@ typedef struct map {
 
 static const float zeros[MOST_CHANNELS]; /* a pixel outside the map */
 
-/* The run from tile i of a region on, up to tile `last` at most; columns outside the map are put to
- * zero. */
-static tile_run run_from(const tiling *g, const region *region, const map *m, const form_side *f,
-                         int i, int last, column strip[FORM_STRIP]) {
-    tile t = tile_at(g, region, i);
-    tile_run r = {.tiles = least(least(FORM_RUN, last - i), region->across - i % region->across),
+/* Tiles that go through a step together, region by region. */
+typedef struct round {
+    int first[4]; /* of each region's tiles */
+    int begin[5]; /* where they lie */
+    bool maps;    /* they make up whole maps: all regions have the same rows of tiles */
+} round;
+
+/* Tiles [first,last) of all: of the only region, or of some maps. */
+static round round_of(const tiling *t, int first, int last) {
+    round r = {.maps = t->regions > 1};
+    long all = tiles_of_map(t);
+    for (int i = 0; i < t->regions; i++) {
+        long tiles = tiles_of_region(&t->region[i]);
+        r.first[i] = (int)(first * tiles / all);
+        r.begin[i + 1] = r.begin[i] + (int)((last - first) * tiles / all);
+    }
+    return r;
+}
+
+/* Where the tiles lie that have place k: [*begin,*end). */
+static void tiles_at_place(const tiling *t, const round *r, int k, int *begin, int *end) {
+    int from = 0, to = t->regions;
+    while (!has_place(t, &t->region[from], k)) from++;
+    while (!has_place(t, &t->region[to - 1], k)) to--;
+    *begin = r->begin[from], *end = r->begin[to];
+}
+
+/* The region of the edges in the same rows of tiles as region k, or -1. */
+static int edges_beside(const tiling *t, int k) {
+    for (int i = 0; i < t->regions; i++)
+        if (i != k && t->region[i].y == t->region[k].y && t->region[i].x > t->region[k].x) return i;
+    return -1;
+}
+
+/* The run from place i of a round on, up to place `end` at most; at[] are its tiles' places.  Of
+ * whole maps the edges are in the run that ends before them, whose pixels they share, so runs that
+ * would begin with them are empty.  *next: where to go on. */
+static tile_run run_of(const tiling *g, const round *round, const map *m, const form_side *f, int i,
+                       int end, column strip[FORM_STRIP], int *next) {
+    int k = 0;
+    while (round->begin[k + 1] <= i) k++;
+    const region *region = &g->region[k];
+    if (round->maps && region->x > 0) {
+        *next = least(end, round->begin[k + 1]);
+        return (tile_run){0};
+    }
+    int at = i - round->begin[k], left = region->across - (round->first[k] + at) % region->across;
+    tile t = tile_at(g, region, round->first[k] + at);
+    tile_run r = {.tiles = least(least(FORM_RUN, least(end, round->begin[k + 1]) - i), left),
                   .down = region->edge_down,
                   .across = region->edge_across};
-    int total = f->step * form_outputs(g->places, r.across) * (r.tiles - 1) + f->side;
+    int edges = round->maps ? edges_beside(g, k) : -1;
+    if (edges >= 0 && r.tiles == left) {
+        int more = g->region[edges].across;
+        r.across = g->region[edges].edge_across;
+        if (left + more <= FORM_RUN)
+            r.edges = more;
+        else
+            r.tiles -= more; /* there is no room: next time */
+    }
+    *next = i + r.tiles;
+    for (int j = 0; j < r.tiles; j++) r.at[j] = (size_t)(i + j);
+    for (int j = 0; j < r.edges; j++)
+        r.at[r.tiles + j] = (size_t)(round->begin[edges] + at / region->across * r.edges + j);
+    r.tiles += r.edges;
+    if (region->edge_across != EDGE_NONE) r.edges = r.tiles;
+
+    int whole = r.tiles - r.edges, outputs = form_outputs(g->places, EDGE_NONE) * whole;
+    outputs += form_outputs(g->places, r.across) * r.edges;
+    outputs -= form_outputs(g->places, r.edges ? r.across : EDGE_NONE); /* the last one's */
+    int total = f->step * outputs + f->side;
     int x = f->step * t.x - f->margin, y = f->step * t.y - f->margin;
     r.first = x < 0 ? -x : 0;
     r.columns = least(total, m->w - x) - r.first;
-    int end = r.first + r.columns;
+    int after = r.first + r.columns;
     memset(strip, 0, (size_t)r.first * sizeof *strip);
-    memset(strip + end, 0, (size_t)(total - end) * sizeof *strip);
-    for (int k = 0; k < f->side; k++) {
-        bool inside = y + k >= 0 && y + k < m->h;
-        size_t pixel = ((size_t)t.image * m->h + (inside ? y + k : 0)) * m->w + (x + r.first);
-        r.row[k] = inside ? m->at + pixel * m->c : zeros;
-        r.step[k] = inside ? m->c : 0;
+    memset(strip + after, 0, (size_t)(total - after) * sizeof *strip);
+    for (int j = 0; j < f->side; j++) {
+        bool inside = y + j >= 0 && y + j < m->h;
+        size_t pixel = ((size_t)t.image * m->h + (inside ? y + j : 0)) * m->w + (x + r.first);
+        r.row[j] = inside ? m->at + pixel * m->c : zeros;
+        r.step[j] = inside ? m->c : 0;
     }
     return r;
 }
@@ -274,6 +336,7 @@ typedef struct stage {
     int h, w, c_out;
     bool add;
     int room;    /* tiles that v and m have place for, a multiple of mr */
+    int maps;    /* whole maps of a block; 0: it has tiles of one region */
     int columns; /* c_out, a multiple of nr; few tiles: nr */
     float *u;    /* filters, as above; few tiles: one panel of them for each thread */
     float
@@ -305,31 +368,43 @@ static int block_tiles(const tiling *t, int groups, int channels, int mr) {
     return panels * mr;
 }
 
-/* Tiles [first,last) of a region, which belong to one group. */
-typedef struct block {
-    const region *region;
-    int first, last;
-} block;
-
-/* Blocks of a region in each group. */
-static int blocks_of_region(const tiling *t, const region *r, int groups, int room) {
-    return (t->n / groups * tiles_of_region(r) + room - 1) / room;
+/* The same in whole maps, which make whole panels together; 0: not so few.  More of them than
+ * above: the more, the fewer panels hold both edges and whole tiles. */
+static int block_maps(const tiling *t, int channels, int mr) {
+    int maps = least(mr, BLOCK_FLOATS / (t->places * channels * tiles_of_map(t)));
+    while (maps * tiles_of_map(t) % mr) maps--;
+    return maps;
 }
 
-static int block_count(const tiling *t, int groups, int room) {
+/* Blocks of a region in each group. */
+static int blocks_of_region(const stage *s, const region *r) {
+    return (s->tiles.n / s->groups * tiles_of_region(r) + s->room - 1) / s->room;
+}
+
+/* All blocks: of whole maps, or of tiles of one region. */
+static int block_count(const stage *s) {
     int blocks = 0;
-    for (int i = 0; i < t->regions; i++) blocks += blocks_of_region(t, &t->region[i], groups, room);
-    return groups * blocks;
+    if (s->maps) return s->groups * ((s->tiles.n / s->groups + s->maps - 1) / s->maps);
+    for (int i = 0; i < s->tiles.regions; i++) blocks += blocks_of_region(s, &s->tiles.region[i]);
+    return s->groups * blocks;
 }
 
 /* Block b, group by group. */
-static block block_at(const tiling *t, int groups, int room, int b) {
-    int in_group = block_count(t, groups, room) / groups, group = b / in_group;
-    const region *r = t->region;
-    for (b %= in_group; b >= blocks_of_region(t, r, groups, room); r++)
-        b -= blocks_of_region(t, r, groups, room);
-    int tiles = t->n / groups * tiles_of_region(r);
-    return (block){r, group * tiles + b * room, group * tiles + least(tiles, (b + 1) * room)};
+static round block_at(const stage *s, int b) {
+    int in_group = block_count(s) / s->groups, group = b / in_group, maps = s->tiles.n / s->groups;
+    b %= in_group;
+    if (s->maps) {
+        int all = tiles_of_map(&s->tiles), first = group * maps + b * s->maps;
+        return round_of(&s->tiles, first * all, least(group * maps + maps, first + s->maps) * all);
+    }
+    int k = 0;
+    for (; b >= blocks_of_region(s, &s->tiles.region[k]); k++)
+        b -= blocks_of_region(s, &s->tiles.region[k]);
+    int tiles = maps * tiles_of_region(&s->tiles.region[k]);
+    round r = {0};
+    r.first[k] = group * tiles + b * s->room;
+    for (int i = k + 1; i < 5; i++) r.begin[i] = least(tiles - b * s->room, s->room);
+    return r;
 }
 
 /* Sizes alone. */
@@ -355,23 +430,22 @@ static stage stage_of(const cpu_plan *p, bool forward) {
     if (six_fits(p)) s.form = &f->six;
     s.tiles = tiling_with_edges(p, s.form->places);
     s.room = block_tiles(&s.tiles, s.groups, c->ci + c->co, mr);
+    if (s.tiles.regions > 1) s.maps = block_maps(&s.tiles, c->ci + c->co, mr);
+    if (s.maps) s.room = s.maps * tiles_of_map(&s.tiles);
     return s;
 }
 
-/* Tiles [from,end) of a region, transformed; v begins with tile `first`. */
-static void input_tiles(const stage *s, const region *region, int first, int from, int end) {
+/* The tiles at places [i,end) of a round, transformed. */
+static void input_tiles(const stage *s, const round *round, int i, int end) {
     int mr = s->g->mr, channels = s->in.c;
     size_t place = apart(s->room, channels);
     column strip[FORM_STRIP];
-    for (int i = from; i < end;) {
-        tile_run r = run_from(&s->tiles, region, &s->in, &s->form->in, i, end, strip);
-        for (int t = 0; t < r.tiles; t++) {
-            int slot = i + t - first;
-            r.at[t] = (size_t)(slot - slot % mr) * channels + 4 * (slot % mr);
-        }
-        for (int c = 0; c < channels; c += 4)
+    while (i < end) {
+        tile_run r = run_of(&s->tiles, round, &s->in, &s->form->in, i, end, strip, &i);
+        for (int t = 0; t < r.tiles; t++)
+            r.at[t] = (r.at[t] - r.at[t] % mr) * channels + 4 * (r.at[t] % mr);
+        for (int c = 0; r.tiles && c < channels; c += 4)
             s->form->in.run(&r, c, strip, s->v + (size_t)c * mr, place);
-        i += r.tiles;
     }
 }
 
@@ -386,36 +460,39 @@ static void input_end(const stage *s, int tiles) {
                          (quad){0});
 }
 
-/* The products of all places of so many tiles; u, m: of all columns, or of one panel. */
-static void multiply(const stage *s, const region *region, int tiles, const float *u, float *m) {
+/* The products of all places of a round's tiles; u, m: of all columns, or of one panel. */
+static void multiply(const stage *s, const round *round, const float *u, float *m) {
     const gemm_kernel *g = s->g;
-    int channels = s->in.c, places = s->form->places;
+    int channels = s->in.c, places = s->form->places, begin, end;
     for (int k = 0; k < places; k++, m += apart(s->room, s->columns)) {
-        if (!has_place(&s->tiles, region, k)) continue;
-        const float *v = s->v + k * apart(s->room, channels);
+        tiles_at_place(&s->tiles, round, k, &begin, &end);
+        if (begin == end) continue;
+        begin -= begin % g->mr; /* whole panels */
+        const float *v = s->v + k * apart(s->room, channels) + (size_t)begin * channels;
         const float *filter = u + form_filter(places, k) * apart(channels, s->columns);
+        float *to = m + (size_t)begin * s->columns;
         for (int o = 0; o < s->columns; o += g->nr)
-            g->run_quads(channels, v, filter + (size_t)o * channels, m + o, s->columns, false,
-                         (tiles + g->mr - 1) / g->mr, (size_t)g->mr * channels);
+            g->run_quads(channels, v, filter + (size_t)o * channels, to + o, s->columns, false,
+                         (end - begin + g->mr - 1) / g->mr, (size_t)g->mr * channels);
     }
 }
 
-/* Outputs of a block, channels [c0,c1), from m, whose first row is the block's first tile and whose
- * first column is channel `base`; sums: [2][c_out] of these tiles, or NULL. */
-static void output_channels(const stage *s, const float *m, int base, const block *b, int c0,
-                            int c1, const float *shift, float *sums) {
+/* Outputs of a region's tiles of a round, channels [c0,c1), from m, whose first row is the round's
+ * first tile and whose first column is channel `base`; sums: [2][c_out] that grow, or NULL. */
+static void output_region(const stage *s, const float *m, int base, const round *round, int k,
+                          int c0, int c1, const float *shift, float *sums) {
+    const region *region = &s->tiles.region[k];
     size_t place = apart(s->room, s->columns), pixel = (size_t)s->c_out;
     int scale = s->form->out, places = s->form->places;
-    tile_out o = {.down = b->region->edge_down,
-                  .across = b->region->edge_across,
+    tile_out o = {.down = region->edge_down,
+                  .across = region->edge_across,
                   .row = pixel * s->w,
                   .pixel = pixel,
                   .add = s->add};
-    for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
-    for (int i = b->first; i < b->last; i++) {
-        tile t = tile_at(&s->tiles, b->region, i);
+    for (int i = round->begin[k]; i < round->begin[k + 1]; i++) {
+        tile t = tile_at(&s->tiles, region, round->first[k] + i - round->begin[k]);
         int y = scale * t.y, x = scale * t.x;
-        const float *from = m + (size_t)(i - b->first) * s->columns - base;
+        const float *from = m + (size_t)i * s->columns - base;
         float *to = s->out + (((size_t)t.image * s->h + y) * s->w + x) * pixel;
         o.rows = least(scale * form_outputs(places, o.down), s->h - y);
         o.columns = least(scale * form_outputs(places, o.across), s->w - x);
@@ -433,9 +510,17 @@ static void output_channels(const stage *s, const float *m, int base, const bloc
     }
 }
 
+/* The same of all regions; sums: [2][c_out] of these tiles, or NULL. */
+static void output_channels(const stage *s, const float *m, int base, const round *round, int c0,
+                            int c1, const float *shift, float *sums) {
+    for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
+    for (int k = 0; k < s->tiles.regions; k++)
+        output_region(s, m, base, round, k, c0, c1, shift, sums);
+}
+
 /* partial: [blocks][2][c_out] where sums are wanted, else NULL. */
 static void run_blocks(const stage *all, int threads, const float *shift, float *partial) {
-    int blocks = block_count(&all->tiles, all->groups, all->room);
+    int blocks = block_count(all);
 #pragma omp parallel num_threads(threads)
     {
         stage s = *all; /* with memory of this thread's own */
@@ -443,11 +528,12 @@ static void run_blocks(const stage *all, int threads, const float *shift, float 
         s.m += omp_get_thread_num() * m_floats(&s);
 #pragma omp for schedule(dynamic)
         for (int b = 0; b < blocks; b++) {
-            block k = block_at(&s.tiles, s.groups, s.room, b);
-            input_tiles(&s, k.region, k.first, k.first, k.last);
-            input_end(&s, k.last - k.first);
-            multiply(&s, k.region, k.last - k.first, s.u, s.m);
-            output_channels(&s, s.m, 0, &k, 0, s.c_out, shift,
+            round r = block_at(&s, b);
+            int tiles = r.begin[s.tiles.regions];
+            input_tiles(&s, &r, 0, tiles);
+            input_end(&s, tiles);
+            multiply(&s, &r, s.u, s.m);
+            output_channels(&s, s.m, 0, &r, 0, s.c_out, shift,
                             partial ? partial + (size_t)b * 2 * s.c_out : NULL);
         }
     }
@@ -457,22 +543,23 @@ static void run_blocks(const stage *all, int threads, const float *shift, float 
 static void run_few(const stage *s, const filters *f, int threads, const float *shift,
                     float *partial) {
     int total = tile_count(&s->tiles), mr = s->g->mr, nr = s->g->nr;
-    const region *all = s->tiles.region; /* the only one */
+    round all = round_of(&s->tiles, 0, total); /* of the only region */
 #pragma omp parallel num_threads(threads)
     {
         float *u = s->u + omp_get_thread_num() * u_floats(s);
         float *m = s->m + omp_get_thread_num() * m_floats(s);
 #pragma omp for schedule(static)
-        for (int i = 0; i < total; i += mr) input_tiles(s, all, 0, i, least(total, i + mr));
+        for (int i = 0; i < total; i += mr) input_tiles(s, &all, i, least(total, i + mr));
 #pragma omp single
         input_end(s, total);
 #pragma omp for schedule(dynamic)
         for (int panel = 0; panel < s->c_out; panel += nr) {
             transform_panel(f, panel, u, apart(s->in.c, nr));
-            multiply(s, all, total, u, m);
+            multiply(s, &all, u, m);
             for (int g = 0; g < s->groups; g++) {
-                block k = {all, total / s->groups * g, total / s->groups * (g + 1)};
-                output_channels(s, m + (size_t)k.first * nr, panel, &k, panel,
+                int first = total / s->groups * g, last = total / s->groups * (g + 1);
+                round r = round_of(&s->tiles, first, last);
+                output_channels(s, m + (size_t)first * nr, panel, &r, panel,
                                 least(panel + nr, s->c_out), shift,
                                 partial ? partial + (size_t)g * 2 * s->c_out : NULL);
             }
@@ -617,44 +704,21 @@ static void put_gradients(const gradient *g, const tile_run *r, column *strip, i
     }
 }
 
-/* Tiles that are summed over together: some of the only region, or those of some maps, region by
- * region. */
-typedef struct round {
-    int first[4]; /* of each region's tiles */
-    int begin[5]; /* where they lie */
-} round;
-
-/* Tiles [first,last) of all. */
-static round round_of(const tiling *t, int first, int last) {
-    round r = {0};
-    long all = tiles_of_map(t);
-    for (int i = 0; i < t->regions; i++) {
-        long tiles = tiles_of_region(&t->region[i]);
-        r.first[i] = (int)(first * tiles / all);
-        r.begin[i + 1] = r.begin[i] + (int)((last - first) * tiles / all);
-    }
-    return r;
-}
-
-/* Tiles [i,end) of a round, transformed on both sides. */
+/* The tiles at places [i,end) of a round, transformed on both sides. */
 static void transform_both(const gradient *g, const round *round, int i, int end) {
     int mr = g->g->mr, nr = g->g->nr;
     size_t place = apart(g->room, g->columns);
     column strip[FORM_STRIP];
     while (i < end) {
-        int k = 0;
-        while (round->begin[k + 1] <= i) k++;
-        const region *region = &g->tiles.region[k];
-        int move = round->first[k] - round->begin[k]; /* from place to tile */
-        int last = least(end, round->begin[k + 1]) + move;
-        tile_run x = run_from(&g->tiles, region, &g->x, &g->form->in, i + move, last, strip);
-        for (int t = 0; t < x.tiles; t++) x.at[t] = (size_t)(i + t) * nr;
-        for (int c = 0; c < g->x.c; c += 4)
+        int next;
+        tile_run x = run_of(&g->tiles, round, &g->x, &g->form->in, i, end, strip, &next);
+        for (int t = 0; t < x.tiles; t++) x.at[t] *= nr;
+        for (int c = 0; x.tiles && c < g->x.c; c += 4)
             g->form->in.run(&x, c, strip, g->v + panel_place(c, nr, g->room, 0), place);
-        tile_run dy = run_from(&g->tiles, region, &g->dy, &g->form->out, i + move, last, strip);
-        for (int t = 0; t < dy.tiles; t++) dy.at[t] = x.at[t] / nr * mr;
-        for (int c = 0; c < g->dy.c; c += 4) put_gradients(g, &dy, strip, c);
-        i += x.tiles;
+        tile_run dy = run_of(&g->tiles, round, &g->dy, &g->form->out, i, end, strip, &next);
+        for (int t = 0; t < dy.tiles; t++) dy.at[t] *= mr;
+        for (int c = 0; dy.tiles && c < g->dy.c; c += 4) put_gradients(g, &dy, strip, c);
+        i = next;
     }
 }
 
@@ -670,11 +734,10 @@ static void multiply_tiles(const gradient *g, const round *round, int k, int o, 
     const float *d = g->d + k * apart(g->room, g->rows);
     int mr = g->g->mr, nr = g->g->nr;
     bool adds = add || !opens_filter(g, k);
-    size_t next = (size_t)g->room * nr;  /* panel of inputs */
-    int from = 0, to = g->tiles.regions; /* of the regions that have this place */
-    while (!has_place(&g->tiles, &g->tiles.region[from], k)) from++;
-    while (!has_place(&g->tiles, &g->tiles.region[to - 1], k)) to--;
-    int begin = round->begin[from], n = round->begin[to] - begin;
+    size_t next = (size_t)g->room * nr; /* panel of inputs */
+    int begin, n;
+    tiles_at_place(&g->tiles, round, k, &begin, &n);
+    n -= begin;
     v += (size_t)begin * nr, d += (size_t)begin * mr;
     d += (size_t)o * g->room;
     for (int t = 0; t < n; t += GEMM_KC, v += GEMM_KC * nr, d += GEMM_KC * mr) {
@@ -757,7 +820,7 @@ static void gradient_chunks(const gradient *g, bool add, float *dw, int threads)
         for (int first = 0; first < g->total; first += g->room) {
             int last = least(g->total, first + g->room);
             round round = round_of(&g->tiles, first, last);
-#pragma omp for schedule(static)
+#pragma omp for schedule(static, 1) /* some have edges alone, and nothing to do */
             for (int i = 0; i < last - first; i += FORM_RUN)
                 transform_both(g, &round, i, least(last - first, i + FORM_RUN));
                 /* those with the most places come last: they are taken first */
@@ -802,8 +865,7 @@ size_t winograd_workspace(cpu_plan *p) {
     stage forward = stage_of(p, true), data = stage_of(p, false);
     gradient g = gradient_of(p);
     /* few tiles are one block a group */
-    p->tiles.blocks =
-        forward.few ? s->groups : block_count(&forward.tiles, s->groups, forward.room);
+    p->tiles.blocks = forward.few ? s->groups : block_count(&forward);
     size_t sums = (size_t)p->tiles.blocks * 2 * s->co;
     return most(stage_floats(&forward, p->threads) + sums,
                 most(stage_floats(&data, p->threads), gradient_floats(&g, p->threads)));

@@ -363,10 +363,11 @@ INLINE void tile_across(const column *strip, form_edge down, form_edge across, f
 /* The tiles of a run, of which edges of four lie four columns apart; of others there is one. */
 INLINE void run_across(const tile_run *r, const column *strip, form_edge down, float *to,
                        size_t place, int side, int n, int step, line_set f) {
-    for (int t = 0; t < r->tiles; t++, strip += r->across == EDGE_NONE ? step : 4)
-        if (r->across == EDGE_NONE)
-            tile_across(strip, down, EDGE_NONE, to + r->at[t], place, side, n, f.whole);
-        else if (r->across == EDGE_TWO && f.two)
+    int t = 0;
+    for (; t < r->tiles - r->edges; t++, strip += step)
+        tile_across(strip, down, EDGE_NONE, to + r->at[t], place, side, n, f.whole);
+    for (; t < r->tiles; t++, strip += 4)
+        if (r->across == EDGE_TWO && f.two)
             tile_across(strip, down, EDGE_TWO, to + r->at[t], place, side, n, f.two);
         else if (r->across == EDGE_THREE && f.three)
             tile_across(strip, down, EDGE_THREE, to + r->at[t], place, side, n, f.three);

@@ -43,9 +43,9 @@ typedef struct column {
 } column;
 
 typedef struct tile_run {
-    int tiles;
+    int tiles, edges;            /* of them so many at the end are edges across */
     size_t at[FORM_RUN];         /* where each of them goes */
-    form_edge down, across;      /* of all of them */
+    form_edge down, across;      /* of all of them; of these edges */
     int first, columns;          /* of the strip: those inside the map; the others are zero */
     const float *row[FORM_SIDE]; /* their first pixel, in each row of pixels */
     ptrdiff_t step[FORM_SIDE];   /* from pixel to pixel; 0: a row outside the map */
