@@ -70,6 +70,10 @@ void winograd_forward(const cpu_plan *p, const float *x, const float *w, float *
                       const float *shift, float *sums, float *work);
 void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
                         float *work);
+
+/* ---- cpu_winograd_gradient.c ----------------------------------------------------------------- */
+
+size_t winograd_gradient_workspace(const cpu_plan *p); /* floats; part of winograd_workspace's */
 void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                           float *work);
 
