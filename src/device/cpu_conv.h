@@ -2,9 +2,9 @@
  *
  * Three ways, chosen per shape when the plan is made: implicit GEMM for everything (cpu_direct.c);
  * Winograd's forms for 3x3 with enough channels (cpu_winograd.c), which need a quarter of the
- * multiplications, with stride 2 9/16, and which CONR_WINOGRAD=0 in the environment keeps out; and
- * for one or three channels products straight from the image (cpu_stem.c).  All give the same bits
- * for any number of threads: threads never share a sum. */
+ * multiplications or a fifth, with stride 2 9/16, and which CONR_WINOGRAD=0 in the environment
+ * keeps out; and for one or three channels products straight from the image (cpu_stem.c).  All give
+ * the same bits for any number of threads: threads never share a sum. */
 #ifndef CONR_CPU_CONV_H
 #define CONR_CPU_CONV_H
 

@@ -120,10 +120,9 @@ typedef struct stage {
     int room;    /* tiles that v and m have place for, a multiple of mr */
     int maps;    /* whole maps of a block; 0: it has tiles of one region */
     int columns; /* c_out, a multiple of nr; few tiles: nr */
-    float *u;    /* filters, as above; few tiles: one panel of them for each thread */
-    float
-        *v; /* [places][panels of mr tiles][c_in in quads][mr], for each thread; few tiles: once */
-    float *m; /* [places][room][columns], for each thread */
+    float *u;    /* filters, as above; few tiles: one panel for each thread, and v once */
+    float *v;    /* [places][panels of mr tiles][c_in in quads][mr], for each thread, or once */
+    float *m;    /* [places][room][columns], for each thread */
 } stage;
 
 static size_t u_floats(const stage *s) {

@@ -12,7 +12,7 @@ typedef struct cut {
 } cut;
 
 static cut cut_of(int places, int outputs, bool edges) {
-    if (places == FORM_SIX) { /* of an even number: 6 a + 4 b, b < 3 */
+    if (places == FORM_SIX) { /* of an even number: 6 a + 4 b, b < 3; never beyond the map */
         int fours = outputs % 6 == 0 ? 0 : outputs % 6 == 4 ? 1 : 2;
         return (cut){(outputs - 4 * fours) / 6, fours, EDGE_FOUR};
     }
@@ -103,6 +103,27 @@ static int edges_beside(const tiling *t, int k) {
     return -1;
 }
 
+/* The pixels under a run whose first tile is t; strip columns outside the map are put to zero. */
+static void find_pixels(const tiling *g, const map *m, const form_side *f, tile t, tile_run *r,
+                        column strip[FORM_STRIP]) {
+    int whole = form_outputs(g->places, EDGE_NONE), edge = form_outputs(g->places, r->across);
+    int outputs = whole * (r->tiles - r->edges) + edge * r->edges;
+    outputs -= r->edges ? edge : whole; /* up to the last tile */
+    int total = f->step * outputs + f->side;
+    int x = f->step * t.x - f->margin, y = f->step * t.y - f->margin;
+    r->first = x < 0 ? -x : 0;
+    r->columns = least(total, m->w - x) - r->first;
+    int after = r->first + r->columns;
+    memset(strip, 0, (size_t)r->first * sizeof *strip);
+    memset(strip + after, 0, (size_t)(total - after) * sizeof *strip);
+    for (int k = 0; k < f->side; k++) {
+        bool inside = y + k >= 0 && y + k < m->h;
+        size_t pixel = ((size_t)t.image * m->h + (inside ? y + k : 0)) * m->w + (x + r->first);
+        r->row[k] = inside ? m->at + pixel * m->c : zeros;
+        r->step[k] = inside ? m->c : 0;
+    }
+}
+
 tile_run round_run(const tiling *g, const tile_round *round, const map *m, const form_side *f,
                    int i, int end, column strip[FORM_STRIP], int *next) {
     int k = 0;
@@ -132,22 +153,6 @@ tile_run round_run(const tiling *g, const tile_round *round, const map *m, const
         r.at[r.tiles + j] = (size_t)(round->begin[edges] + at / region->across * r.edges + j);
     r.tiles += r.edges;
     if (region->edge_across != EDGE_NONE) r.edges = r.tiles;
-
-    int whole = r.tiles - r.edges, outputs = form_outputs(g->places, EDGE_NONE) * whole;
-    outputs += form_outputs(g->places, r.across) * r.edges;
-    outputs -= form_outputs(g->places, r.edges ? r.across : EDGE_NONE); /* the last one's */
-    int total = f->step * outputs + f->side;
-    int x = f->step * t.x - f->margin, y = f->step * t.y - f->margin;
-    r.first = x < 0 ? -x : 0;
-    r.columns = least(total, m->w - x) - r.first;
-    int after = r.first + r.columns;
-    memset(strip, 0, (size_t)r.first * sizeof *strip);
-    memset(strip + after, 0, (size_t)(total - after) * sizeof *strip);
-    for (int j = 0; j < f->side; j++) {
-        bool inside = y + j >= 0 && y + j < m->h;
-        size_t pixel = ((size_t)t.image * m->h + (inside ? y + j : 0)) * m->w + (x + r.first);
-        r.row[j] = inside ? m->at + pixel * m->c : zeros;
-        r.step[j] = inside ? m->c : 0;
-    }
+    find_pixels(g, m, f, t, &r, strip);
     return r;
 }

@@ -29,7 +29,7 @@ typedef struct tiling {
     region region[4];
 } tiling;
 
-/* With edges, or not: then the last tiles reach beyond the map. */
+/* With edges, or not: then the last tiles reach beyond the map, unless they are of six outputs. */
 tiling tiling_of(const cpu_plan *p, int places, bool edges);
 /* With edges, where they are a good part of a map. */
 tiling tiling_with_edges(const cpu_plan *p, int places);
