@@ -95,6 +95,10 @@ const op_case case_list[] = {
     CONV(2, 6, 8, 9, 3, 7, 2, 2, 1, 1),   /* a bias */
     CONV(2, 6, 5, 1, 3, 8, 3, 2, 2, 0),   /* a map one pixel wide */
     CONV(1, 1, 3, 600, 1, 5, 3, 1, 1, 0), /* a row that is more than a band */
+    CONV(2, 6, 21, 18, 3, 10, 7, 1, 2, 2),
+    CONV(2, 6, 12, 17, 1, 10, 6, 2, 1, 0),
+    CONV(2, 6, 7, 8, 3, 10, 1, 2, 1, 0), /* pixels that no output sees */
+    CONV(2, 6, 8, 7, 3, 12, 1, 2, 1, 2),
 
     NORM(4, 32, 32, 32, 64, 2, 0),
     NORM(4, 32, 32, 32, 64, 2, 1),

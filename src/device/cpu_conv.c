@@ -96,6 +96,8 @@ int cpu_conv_back_data(device *dev, const conv_plan *plan, const act *dy, const 
     const cpu_plan *p = (const cpu_plan *)plan;
     if (p->winograd)
         winograd_back_data(p, (const float *)dy, w, add, (float *)dx, work);
+    else if (p->stem)
+        stem_back_data(p, (const float *)dy, w, add, (float *)dx, work);
     else
         direct_back_data(p, (const float *)dy, w, add, (float *)dx, work);
     return 0;

@@ -3,8 +3,9 @@
  * Three ways, chosen per shape when the plan is made: implicit GEMM for everything (cpu_direct.c);
  * Winograd's forms for 3x3 with enough channels (cpu_winograd.c), which need a quarter of the
  * multiplications or a fifth, with stride 2 9/16, and which CONR_WINOGRAD=0 in the environment
- * keeps out; and for one or three channels products straight from the image (cpu_stem.c).  All give
- * the same bits for any number of threads: threads never share a sum. */
+ * keeps out; and for one or three channels products straight from the image (cpu_stem.c,
+ * cpu_stem_data.c).  All give the same bits for any number of threads: threads never share a sum.
+ */
 #ifndef CONR_CPU_CONV_H
 #define CONR_CPU_CONV_H
 
@@ -22,7 +23,7 @@ typedef struct conv_blocks {
 typedef struct cpu_plan {
     conv_plan base; /* first: the seam hands out a pointer to it */
     const gemm_kernel *g;
-    bool winograd, stem; /* which way; a stem's data gradient is direct */
+    bool winograd, stem; /* which way; a stem with a bias goes forward directly */
     int threads;
     conv_blocks rows;  /* forward, direct */
     conv_blocks tiles; /* forward, Winograd: their number alone, tiles are cut by themselves */
@@ -61,6 +62,12 @@ void stem_forward(const cpu_plan *p, const float *x, const float *w, float *y, c
                   float *sums, float *work);
 void stem_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                       float *work);
+
+/* ---- cpu_stem_data.c ------------------------------------------------------------------------- */
+
+size_t stem_data_workspace(const cpu_plan *p); /* floats; part of stem_workspace's */
+void stem_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
+                    float *work);
 
 /* ---- cpu_winograd.c -------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
-/* cpu_stem.c: convolutions of one or three input channels, forward and filter gradient.
+/* cpu_stem.c: convolutions of one or three input channels, forward and filter gradient (the data
+ * gradient: cpu_stem_data.c).
  *
  * A pixel of an image has so few numbers that packing them for a matrix product takes longer than
  * the product.  Here rows of the image are only copied, a band of them at a time and with zeros
@@ -295,5 +296,5 @@ size_t stem_workspace(const cpu_plan *p) {
     size_t forward = (size_t)t.panels * t.kernel->outputs * (t.length + 1) +
                      (size_t)t.bands * 2 * t.s->co + p->threads * forward_floats(&t);
     size_t filter = parts_of(&t) * part_floats(&t) + p->threads * filter_floats(&t);
-    return most(forward, filter) + t.padded;
+    return most(most(forward, filter) + t.padded, stem_data_workspace(p));
 }
