@@ -58,6 +58,7 @@ typedef float vector_avx512 VECTOR(16);
 #define NV       1
 #define MR       8
 #define LOTS     3
+#define AT_ONCE  1
 #include "device/cpu_stem_kernel.h"
 typedef float vector_avx2 VECTOR(8);
 #define TARGET   __attribute__((target("avx2,fma")))
@@ -66,6 +67,7 @@ typedef float vector_avx2 VECTOR(8);
 #define NV       2
 #define MR       4
 #define LOTS     2
+#define AT_ONCE  2
 #include "device/cpu_stem_kernel.h"
 #endif
 typedef float vector_four VECTOR(4);
@@ -73,11 +75,13 @@ typedef float vector_four VECTOR(4);
 #define NAMED(x) x##_four
 #define VL       4
 #define MR       4
-#define LOTS     1
+#define AT_ONCE  2
 #ifdef __aarch64__
-#define NV 4
+#define NV   4
+#define LOTS 3
 #else
-#define NV 2 /* half the registers */
+#define NV   2 /* half the registers */
+#define LOTS 1
 #endif
 #include "device/cpu_stem_kernel.h"
 
@@ -97,6 +101,7 @@ typedef struct stem {
     const stem_kernel *kernel;
     const conv_shape *s;
     int oh, ow;
+    int lead;   /* in front of a band, so that an image's rows lie at multiples of four */
     int line;   /* of a row with zeros around it */
     int length; /* numbers of an output pixel */
     int padded; /* the same, whole lots */
@@ -108,13 +113,15 @@ typedef struct stem {
 /* Rows of the image under so many output rows. */
 static int rows_under(const conv_shape *s, int rows) { return (rows - 1) * s->stride + s->k; }
 
+/* Whole cache lines, like all of a thread's memory. */
 static size_t band_floats(const stem *t) {
-    return (size_t)t->line * rows_under(t->s, t->rows) + SLACK;
+    return (size_t)round_up(t->lead + t->line * rows_under(t->s, t->rows) + SLACK, LINE);
 }
 
 static stem stem_of(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     stem t = {.kernel = kernel_best(), .s = s, .oh = p->base.oh, .ow = p->base.ow};
+    t.lead = round_up(s->pad * s->ci, 4) - s->pad * s->ci;
     t.line = round_up(((t.ow - 1) * s->stride + s->k) * s->ci, 4);
     t.length = s->k * s->k * s->ci;
     t.padded = round_up(t.length, 3 * t.kernel->lots);
@@ -124,10 +131,17 @@ static stem stem_of(const cpu_plan *p) {
     return t;
 }
 
+/* What all threads share, so many floats and the offsets, in whole cache lines. */
+static size_t shared_floats(const stem *t, size_t floats) {
+    return (floats + (size_t)t->padded + LINE - 1) / LINE * LINE;
+}
+
 /* One thread's memory: a band's rows, a panel that does not lie whole in its map, and sums. */
-static size_t panel_floats(const stem *t) { return (size_t)t->rows * t->ow * t->kernel->outputs; }
+static size_t panel_floats(const stem *t) {
+    return (size_t)round_up(t->rows * t->ow * t->kernel->outputs, LINE);
+}
 static size_t forward_floats(const stem *t) {
-    return band_floats(t) + panel_floats(t) + 2 * (size_t)t->kernel->outputs;
+    return band_floats(t) + panel_floats(t) + (size_t)round_up(2 * t->kernel->outputs, LINE);
 }
 
 static void offsets_of(const stem *t, int *offset) {
@@ -138,6 +152,19 @@ static void offsets_of(const stem *t, int *offset) {
     }
 }
 
+/* What lies around the rows of any band stays zero: once for each thread, whose own memories are so
+ * many floats apart. */
+static void zeros_around(const stem *t, int threads, float *own, size_t floats) {
+    for (int i = 0; i < threads; i++) memset(own + i * floats, 0, band_floats(t) * sizeof *own);
+}
+
+/* So few that a call of memcpy would take as long again. */
+INLINE void copy_floats(float *to, const float *from, int n) {
+    int i = 0;
+    for (; i + 4 <= n; i += 4) quad_put(to + i, quad_at(from + i));
+    for (; i < n; i++) to[i] = from[i];
+}
+
 /* Band i of x: its rows into own memory, and what of a band does not depend on the outputs. */
 static stem_band band_of(const stem *t, const float *x, int i, const int *offset, float *own,
                          int *first_pixel) {
@@ -145,21 +172,19 @@ static stem_band band_of(const stem *t, const float *x, int i, const int *offset
     int in_image = t->bands / s->n, image = i / in_image, first = i % in_image * t->rows;
     stem_band b = {.rows = least(t->rows, t->oh - first),
                    .pixels = t->ow,
-                   .x = own,
+                   .x = own + t->lead,
                    .step = s->stride * s->ci,
                    .x_row = (size_t)s->stride * t->line,
                    .offset = offset,
                    .threes = t->length / 3};
     int y = first * s->stride - s->pad, before = s->pad * s->ci;
     int inside = least(s->w * s->ci, t->line - before);
-    for (int r = 0; r < rows_under(s, b.rows); r++, y++, own += t->line) {
-        bool there = y >= 0 && y < s->h;
-        memset(own, 0, (size_t)(there ? before : t->line) * sizeof *own);
-        if (!there) continue;
-        memcpy(own + before, x + ((size_t)image * s->h + y) * s->w * s->ci,
-               (size_t)inside * sizeof *own);
-        memset(own + before + inside, 0, (size_t)(t->line - before - inside) * sizeof *own);
-    }
+    own += t->lead + before;
+    for (int r = 0; r < rows_under(s, b.rows); r++, y++, own += t->line)
+        if (y >= 0 && y < s->h)
+            copy_floats(own, x + ((size_t)image * s->h + y) * s->w * s->ci, inside);
+        else
+            memset(own, 0, (size_t)inside * sizeof *own);
     *first_pixel = (image * t->oh + first) * t->ow;
     return b;
 }
@@ -192,13 +217,15 @@ void stem_forward(const cpu_plan *p, const float *x, const float *w, float *y, c
     const stem t = stem_of(p);
     int outputs = t.kernel->outputs, all = t.panels * outputs, co = t.s->co;
     float *weights = work, *about = weights + (size_t)t.length * all;
-    float *partial = about + all, *own = partial + (size_t)t.bands * 2 * co + t.padded;
+    float *partial = about + all;
     int *offset = (int *)(partial + (size_t)t.bands * 2 * co);
+    float *own = work + shared_floats(&t, (size_t)all * (t.length + 1) + (size_t)t.bands * 2 * co);
     offsets_of(&t, offset);
     for (int o = 0; o < co; o += outputs)
         gemm_pack(true, w + (size_t)o * t.length, t.length, least(outputs, co - o), t.length,
                   outputs, weights + (size_t)o * t.length);
     for (int o = 0; o < all; o++) about[o] = sums && o < co ? shift[o] : 0;
+    zeros_around(&t, p->threads, own, forward_floats(&t));
 #pragma omp parallel for num_threads(p->threads) schedule(dynamic)
     for (int i = 0; i < t.bands; i++) {
         int first;
@@ -262,9 +289,10 @@ void stem_back_filter(const cpu_plan *p, const float *x, const float *dy, bool a
     const stem t = stem_of(p);
     int parts = parts_of(&t), outputs = t.kernel->outputs;
     int *offset = (int *)(work + parts * part_floats(&t));
-    float *own = work + parts * part_floats(&t) + t.padded;
+    float *own = work + shared_floats(&t, parts * part_floats(&t));
     offsets_of(&t, offset);
     memset(work, 0, parts * part_floats(&t) * sizeof *work);
+    zeros_around(&t, p->threads, own, filter_floats(&t));
 #pragma omp parallel for num_threads(p->threads) schedule(dynamic)
     for (int part = 0; part < parts; part++)
         for (int i = (int)((long)t.bands * part / parts);
@@ -293,8 +321,10 @@ bool stem_fits(const cpu_plan *p) {
 
 size_t stem_workspace(const cpu_plan *p) {
     const stem t = stem_of(p);
-    size_t forward = (size_t)t.panels * t.kernel->outputs * (t.length + 1) +
-                     (size_t)t.bands * 2 * t.s->co + p->threads * forward_floats(&t);
-    size_t filter = parts_of(&t) * part_floats(&t) + p->threads * filter_floats(&t);
-    return most(most(forward, filter) + t.padded, stem_data_workspace(p));
+    size_t weights = (size_t)t.panels * t.kernel->outputs * (t.length + 1);
+    size_t forward = shared_floats(&t, weights + (size_t)t.bands * 2 * t.s->co) +
+                     p->threads * forward_floats(&t);
+    size_t filter =
+        shared_floats(&t, parts_of(&t) * part_floats(&t)) + p->threads * filter_floats(&t);
+    return most(most(forward, filter), stem_data_workspace(p));
 }

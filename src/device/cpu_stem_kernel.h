@@ -1,7 +1,8 @@
 /* cpu_stem_kernel.h: the two kernels of cpu_stem.c, included there once per instruction set with
  * TARGET (an attribute), NAMED (names with its own ending), VL (floats in a vector), NV (vectors of
- * outputs side by side), MR (pixels of a tile, forward; 4 or more) and LOTS (of three numbers,
- * filter gradient).  No include guard, for that reason.
+ * outputs side by side), MR (pixels of a tile, forward; 4 or more), and for the filter gradient
+ * LOTS (of three numbers) and AT_ONCE (vectors of outputs whose sums are in registers together; NV
+ * is a multiple).  No include guard, for that reason.
  *
  * Both multiply vectors of outputs by single numbers of the image, three numbers of a pixel at a
  * time.  NEON loads these as they lie, for several pixels at once, and takes them out of the
@@ -106,45 +107,54 @@ TARGET static void NAMED(forward)(const stem_band *b) {
 #undef ROWS
 }
 
-/* One pixel at a time: that is loads enough, and leaves the compiler nothing to shuffle. */
-TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, bool copies, bool asks, float *dw) {
+/* Numbers from 3*i on, and vectors of outputs from v0 on.  One pixel at a time: that is loads
+ * enough, and leaves the compiler nothing to shuffle. */
+TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies, bool asks,
+                                 float *dw) {
     typedef NAMED(vector) vector;
-    vector acc[LOTS][3][NV];
-    float *copy = b->copy;
+    vector acc[LOTS][3][AT_ONCE];
+    const size_t step = (size_t)b->step, pixel = b->pixel;
+    size_t offset[LOTS];
+    float *copy = b->copy + v0 * VL;
     const float *ask = b->ask;
     // clang-format off
+    UNROLL for (int j = 0; j < LOTS; j++) offset[j] = (size_t)b->offset[i + j];
     UNROLL for (int j = 0; j < LOTS; j++)
         UNROLL for (int t = 0; t < 3; t++)
-            UNROLL for (int v = 0; v < NV; v++) acc[j][t][v] = (vector){0};
+            UNROLL for (int v = 0; v < AT_ONCE; v++) acc[j][t][v] = (vector){0};
     for (int r = 0; r < b->rows; r++) {
-        const float *x = b->x + r * b->x_row, *dy = b->y + r * b->row;
-        for (int p = 0; p < b->pixels; p++, x += b->step, dy += b->pixel, copy += NV * VL, ask += b->ask_pixel) {
+        const float *x = b->x + r * b->x_row, *dy = b->y + r * b->row + v0 * VL;
+        const float *end = dy + (size_t)b->pixels * pixel;
+        for (; dy < end; x += step, dy += pixel, copy += NV * VL, ask += b->ask_pixel) {
+            vector dd[AT_ONCE];
             if (asks) __builtin_prefetch(ask, 0, 1); /* to the third cache: it waits for nothing */
+            UNROLL for (int v = 0; v < AT_ONCE; v++) {
+                dd[v] = *(const vector *)(dy + VL * v);
+                if (copies) *(vector *)(copy + VL * v) = dd[v];
+            }
             UNROLL for (int j = 0; j < LOTS; j++) {
-                THREE_NUMBERS(number, x + b->offset[i + j]);
-                UNROLL for (int v = 0; v < NV; v++) {
-                    vector dd = *(const vector *)(dy + VL * v);
-                    if (copies && j == 0) *(vector *)(copy + VL * v) = dd;
-                    UNROLL for (int t = 0; t < 3; t++) acc[j][t][v] += dd * number[t];
-                }
+                THREE_NUMBERS(number, x + offset[j]);
+                UNROLL for (int t = 0; t < 3; t++)
+                    UNROLL for (int v = 0; v < AT_ONCE; v++) acc[j][t][v] += dd[v] * number[t];
             }
         }
     }
     UNROLL for (int j = 0; j < LOTS; j++)
         UNROLL for (int t = 0; t < 3; t++)
-            UNROLL for (int v = 0; v < NV; v++)
-                *(vector *)(dw + ((3 * j + t) * NV + v) * VL) += acc[j][t][v];
+            UNROLL for (int v = 0; v < AT_ONCE; v++)
+                *(vector *)(dw + ((3 * j + t) * NV + v0 + v) * VL) += acc[j][t][v];
     // clang-format on
 }
 
 TARGET static void NAMED(filter)(const stem_band *band, int i, float *dw) {
     const stem_band b = *band; /* or each vector written might have changed it */
-    if (b.copy)
-        NAMED(pixels)(&b, i, true, false, dw);
-    else if (b.ask)
-        NAMED(pixels)(&b, i, false, true, dw);
-    else
-        NAMED(pixels)(&b, i, false, false, dw);
+    for (int v0 = 0; v0 < NV; v0 += AT_ONCE)
+        if (b.copy)
+            NAMED(pixels)(&b, i, v0, true, false, dw);
+        else if (b.ask && !v0)
+            NAMED(pixels)(&b, i, v0, false, true, dw);
+        else
+            NAMED(pixels)(&b, i, v0, false, false, dw);
 }
 
 static const stem_kernel NAMED(kernel) = {NV * VL, LOTS, NAMED(forward), NAMED(filter)};
@@ -158,3 +168,4 @@ static const stem_kernel NAMED(kernel) = {NV * VL, LOTS, NAMED(forward), NAMED(f
 #undef NV
 #undef MR
 #undef LOTS
+#undef AT_ONCE
