@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "device/cpu_quad.h"
+#include "device/cpu_set.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -107,9 +108,6 @@ const gemm_kernel *gemm_kernel_conv(void) {
                                      .run_one = one_avx2,
                                      .run_panels = panels_avx2,
                                      .run_quads = quads_avx2};
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return &avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2;
 #endif
     static const gemm_kernel four = {.name = FOUR_MR == 8 ? "neon 8x8" : "plain 4x8",
                                      .mr = FOUR_MR,
@@ -118,7 +116,7 @@ const gemm_kernel *gemm_kernel_conv(void) {
                                      .run_one = one_four,
                                      .run_panels = panels_four,
                                      .run_quads = quads_four};
-    return &four;
+    return SET_BEST(&avx512, &avx2, &four);
 }
 
 const gemm_kernel *gemm_kernel_best(void) {

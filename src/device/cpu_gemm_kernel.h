@@ -12,7 +12,7 @@
  * packing NHWC pixels gives without a transposition; k is a multiple of 4. */
 TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict b,
                           float *restrict c, int ldc, bool add) {
-    typedef float vector __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+    typedef float vector VECTOR(VL);
     vector sum[MR][NV];
     // clang-format off
     UNROLL for (int r = 0; r < MR; r++)
@@ -72,7 +72,7 @@ TARGET static void PANELS(int k, const float *a, const float *b, float *c, int l
 /* One vector against a panel.  Four sums at a time for every lane: one alone would wait. */
 TARGET static void KERNEL_ONE(int k, const float *restrict x, const float *restrict b,
                               float *restrict c) {
-    typedef float vector __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+    typedef float vector VECTOR(VL);
     vector sum[4][NV];
     int l = 0;
     // clang-format off

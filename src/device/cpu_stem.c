@@ -9,6 +9,7 @@
 #include "device/cpu_conv.h"
 
 #include "device/cpu_quad.h"
+#include "device/cpu_set.h"
 
 #include <omp.h>
 #include <string.h>
@@ -49,7 +50,6 @@ typedef struct stem_kernel {
     void (*filter)(const stem_band *b, int i, float *dw);
 } stem_kernel;
 
-#define VECTOR(floats) __attribute__((vector_size(floats * 4), aligned(4), may_alias))
 #ifdef __x86_64__
 typedef float vector_avx512 VECTOR(16);
 #define TARGET   __attribute__((target("avx512f")))
@@ -85,15 +85,6 @@ typedef float vector_four VECTOR(4);
 #endif
 #include "device/cpu_stem_kernel.h"
 
-static const stem_kernel *kernel_best(void) {
-#ifdef __x86_64__
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return &kernel_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &kernel_avx2;
-#endif
-    return &kernel_four;
-}
-
 /* ---- bands ----------------------------------------------------------------------------------- */
 
 /* What both directions share; sizes in floats. */
@@ -120,7 +111,10 @@ static size_t band_floats(const stem *t) {
 
 static stem stem_of(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
-    stem t = {.kernel = kernel_best(), .s = s, .oh = p->base.oh, .ow = p->base.ow};
+    stem t = {.kernel = SET_BEST(&kernel_avx512, &kernel_avx2, &kernel_four),
+              .s = s,
+              .oh = p->base.oh,
+              .ow = p->base.ow};
     t.lead = round_up(s->pad * s->ci, 4) - s->pad * s->ci;
     t.line = round_up(((t.ow - 1) * s->stride + s->k) * s->ci, 4);
     t.length = s->k * s->k * s->ci;

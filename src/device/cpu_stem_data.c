@@ -7,6 +7,7 @@
 #include "device/cpu_conv.h"
 
 #include "device/cpu_quad.h"
+#include "device/cpu_set.h"
 
 #include <omp.h>
 #include <string.h>
@@ -35,7 +36,6 @@ typedef struct products_kernel {
     void (*products)(const stem_rows *b, int vectors);
 } products_kernel;
 
-#define VECTOR(floats) __attribute__((vector_size(floats * 4), aligned(4), may_alias))
 /* Pixels of a tile that leave registers for a number of each and for some weights; five of three
  * vectors measured faster than six or seven. */
 #define TILE_OF_32(vectors) ((vectors) < 3 ? 8 : (vectors) < 5 ? 5 : 27 / ((vectors) + 1))
@@ -73,15 +73,6 @@ typedef float vector_four VECTOR(4);
 #endif
 #include "device/cpu_stem_data_kernel.h"
 
-static const products_kernel *kernel_best(void) {
-#ifdef __x86_64__
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return &kernel_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &kernel_avx2;
-#endif
-    return &kernel_four;
-}
-
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
 /* A unit is what is gathered at once of a row of dx: a pixel of three channels, or as many pixels
@@ -107,7 +98,10 @@ typedef struct stem_data {
 
 static stem_data stem_data_of(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
-    stem_data t = {.kernel = kernel_best(), .s = s, .oh = p->base.oh, .ow = p->base.ow};
+    stem_data t = {.kernel = SET_BEST(&kernel_avx512, &kernel_avx2, &kernel_four),
+                   .s = s,
+                   .oh = p->base.oh,
+                   .ow = p->base.ow};
     t.unit = s->ci == 1 ? s->stride : 1;
     t.kinds = s->stride / t.unit;
     t.part = s->w % t.unit;

@@ -1,6 +1,8 @@
 /* cpu_winograd_forms.c: the transforms, each from a formula in one dimension. */
 #include "device/cpu_winograd_forms.h"
 
+#include "device/cpu_set.h"
+
 #define ALL  _Pragma("GCC unroll 36")
 #define LOOP _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
 
@@ -505,11 +507,5 @@ INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, 
 #include "device/cpu_winograd_list.h"
 
 const winograd_forms *winograd_forms_best(void) {
-#ifdef __x86_64__
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
-        return &forms_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &forms_avx2;
-#endif
-    return &forms_plain;
+    return SET_BEST(&forms_avx512, &forms_avx2, &forms_plain);
 }

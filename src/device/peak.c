@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "device/cpu_set.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -43,13 +44,7 @@ FMA_LOOP(fma_avx2, 32, 2, 4, __attribute__((target("avx2,fma"))))
 FMA_LOOP(fma_avx512, 64, 4, 5, __attribute__((target("avx512f"))))
 #endif
 
-static double fma_loop(void) {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f")) return fma_avx512();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return fma_avx2();
-#endif
-    return fma_base();
-}
+static double fma_loop(void) { return SET_BEST(fma_avx512(), fma_avx2(), fma_base()); }
 
 double peak_flops(int threads) {
     double best = 0;
