@@ -115,7 +115,7 @@ TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies,
     vector acc[LOTS][3][AT_ONCE];
     const size_t step = (size_t)b->step, pixel = b->pixel;
     size_t offset[LOTS];
-    float *copy = b->copy + v0 * VL;
+    float *copy = copies ? b->copy + v0 * VL : NULL;
     const float *ask = b->ask;
     // clang-format off
     UNROLL for (int j = 0; j < LOTS; j++) offset[j] = (size_t)b->offset[i + j];
@@ -125,13 +125,17 @@ TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies,
     for (int r = 0; r < b->rows; r++) {
         const float *x = b->x + r * b->x_row, *dy = b->y + r * b->row + v0 * VL;
         const float *end = dy + (size_t)b->pixels * pixel;
-        for (; dy < end; x += step, dy += pixel, copy += NV * VL, ask += b->ask_pixel) {
+        for (; dy < end; x += step, dy += pixel) {
             vector dd[AT_ONCE];
-            if (asks) __builtin_prefetch(ask, 0, 1); /* to the third cache: it waits for nothing */
+            if (asks) { /* to the third cache: it waits for nothing */
+                __builtin_prefetch(ask, 0, 1);
+                ask += b->ask_pixel;
+            }
             UNROLL for (int v = 0; v < AT_ONCE; v++) {
                 dd[v] = *(const vector *)(dy + VL * v);
                 if (copies) *(vector *)(copy + VL * v) = dd[v];
             }
+            if (copies) copy += NV * VL;
             UNROLL for (int j = 0; j < LOTS; j++) {
                 THREE_NUMBERS(number, x + offset[j]);
                 UNROLL for (int t = 0; t < 3; t++)
