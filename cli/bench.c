@@ -23,8 +23,22 @@ static const flag flags[] = {
     {0},
 };
 
+/* What stands above the rows: printed with the first of them, so that an error comes by itself. */
+typedef struct table {
+    const char *device;
+    double flops, bytes; /* peaks */
+    bool begun;
+} table;
+
 static void print_row(const conr_bench_row *r, void *user) {
-    (void)user;
+    table *t = user;
+    if (!t->begun) {
+        printf("%s; measured peaks: %.1f GFLOP/s of FMA, %.1f GB/s of copying\n", t->device,
+               t->flops * 1e-9, t->bytes * 1e-9);
+        printf("%-20s %-34s %10s %17s %8s  %8s\n", "operation", "shape", "ms", "rate", "of peak",
+               "error");
+        t->begun = true;
+    }
     printf("%-20s %-34s %10.3f", r->op, r->shape, 1e3 * r->seconds);
     printf(r->flops > 0 ? " %9.1f GFLOP/s" : " %9.1f GB/s   ",
            (r->flops > 0 ? r->flops : r->bytes) / r->seconds * 1e-9);
@@ -52,21 +66,21 @@ static int measure(conr *c, const char *what, const char *only, double seconds,
 }
 
 static int bench_rows(conr *c, const char *what, const char *only, double seconds, bool json) {
-    double flops, bytes;
-    if (conr_bench_peaks(c, &flops, &bytes) < 0) return library_error();
+    table t = {.device = conr_device(c)};
+    if (conr_bench_peaks(c, &t.flops, &t.bytes) < 0) return library_error();
     if (json) {
         json_t *rows = json_array();
         int rc = measure(c, what, only, seconds, add_row, rows);
-        int printed = print_json(json_pack("{ss ss sf sf so}", "version", conr_version(), "device",
-                                           conr_device(c), "peak_flops", flops, "peak_copy_bytes",
-                                           bytes, "rows", rows));
+        if (rc < 0 && !json_array_size(rows)) {
+            json_decref(rows);
+            return library_error();
+        }
+        int printed =
+            print_json(json_pack("{ss ss sf sf so}", "version", conr_version(), "device", t.device,
+                                 "peak_flops", t.flops, "peak_copy_bytes", t.bytes, "rows", rows));
         return rc < 0 ? library_error() : printed;
     }
-    printf("%s; measured peaks: %.1f GFLOP/s of FMA, %.1f GB/s of copying\n", conr_device(c),
-           flops * 1e-9, bytes * 1e-9);
-    printf("%-20s %-34s %10s %17s %8s  %8s\n", "operation", "shape", "ms", "rate", "of peak",
-           "error");
-    if (measure(c, what, only, seconds, print_row, NULL) < 0) return library_error();
+    if (measure(c, what, only, seconds, print_row, &t) < 0) return library_error();
     return finish_output();
 }
 

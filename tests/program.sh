@@ -40,6 +40,11 @@ expect 2 2 "is empty" bench --threads ""
 expect 2 2 "is empty" bench --threads=
 expect 2 2 "two dashes" bench -q
 expect 0 1 "conr bench" bench -h
+expect 1 2 "no operation or shape" bench ops --only nothing
+for json in "" --json; do # and no table without rows
+    [ -z "$("$conr" bench ops --only nothing $json 2>/dev/null)" ] || {
+        echo "conr bench ops --only nothing $json: prints something"; failures=$((failures + 1)); }
+done
 expect 2 2 "takes no value" bench --json=1
 expect 2 2 "not a whole number" bench --threads two
 expect 2 2 "not a number" bench --seconds never
