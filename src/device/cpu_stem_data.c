@@ -256,7 +256,7 @@ static void sum_row(const stem_data *t, const int *places, bool add, float *dx, 
     units u = {
         .ring = ring, .pixel = (size_t)t->pixel, .step = (size_t)s->stride * s->ci, .add = add};
     for (int kind = 0; kind < t->kinds; kind++, places += t->places) {
-        u.count = (s->w - kind + t->kinds - 1) >> (s->stride - 1); /* over the stride */
+        u.count = (s->w - kind + t->kinds - 1) / s->stride;
         u.places = places[0], u.offset = places + 1;
         u.to = dx + kind * s->ci;
         sum_of_floats(&u, t->unit * s->ci);
