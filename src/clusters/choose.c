@@ -16,7 +16,7 @@
 #include "base/numbers.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "conr_context.h"
+#include "context/context.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/status.h"
-#include "conr_context.h"
+#include "context/context.h"
 
 #include <limits.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #define CONR_KMEANS_H
 
 #include "clusters/points.h"
-#include "device/ranks.h"
+#include "ranks/ranks.h"
 
 /* Greedy k-means++ (Arthur & Vassilvitskii 2007): the first center is a row drawn evenly; each next
  * one is the best of 2 + ln K rows drawn in proportion to their d2 to the nearest center so far.

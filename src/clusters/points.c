@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "device/cpu_rows.h"
+#include "kernels/rows.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #define CONR_POINTS_H
 
 #include "conr.h"
-#include "device/cpu_gemm.h"
+#include "kernels/gemm.h"
 
 typedef struct points {
     int n, d;

@@ -331,7 +331,7 @@ static inline act *act_at(const device *dev, act *block, size_t at) {
 }
 
 /* Each backend fills the whole table; cpu and cuda also keep memory in dev->own.  The CUDA one is
- * cuda.c or, in a build without it, cuda_none.c, which fails. */
+ * cuda.c or, in a build without it, device/cuda/none.c, which fails. */
 void device_ref_ops(device_ops *op);
 int device_cpu_open(device *dev);
 int device_cuda_open(device *dev, const char *name);

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "device/cpu_set.h"
+#include "kernels/isa.h"
 
 #include <omp.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 #define CONR_PASS_H
 
 #include "device/device.h"
-#include "device/ranks.h"
 #include "encoder/network.h"
+#include "ranks/ranks.h"
 
 typedef struct pass pass;
 

@@ -1,7 +1,7 @@
 /* images.c: the public calls about a source of images. */
 #include "images/images.h"
 #include "base/status.h"
-#include "conr_context.h"
+#include "context/context.h"
 #include "images/store.h"
 
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/status.h"
-#include "conr_context.h"
-#include "device/cpu_rows.h"
+#include "context/context.h"
+#include "kernels/rows.h"
 
 #include <limits.h>
 #include <math.h>

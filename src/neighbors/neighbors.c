@@ -5,8 +5,8 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/status.h"
-#include "conr_context.h"
-#include "device/cpu_gemm.h"
+#include "context/context.h"
+#include "kernels/gemm.h"
 #include "neighbors/affinity.h"
 #include "neighbors/search.h"
 

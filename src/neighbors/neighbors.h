@@ -13,7 +13,7 @@
 #define CONR_NEIGHBORS_H
 
 #include "conr.h"
-#include "device/ranks.h"
+#include "ranks/ranks.h"
 
 /* f: [n,d], unit rows or zero.  o: k, k1, k2 between 1 and n.  ids: [n,k]. */
 

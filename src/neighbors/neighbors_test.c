@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "base/tensors.h"
-#include "conr_context.h"
+#include "context/context.h"
 #include "neighbors/neighbors.h"
 #include "neighbors/search.h"
 

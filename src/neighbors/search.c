@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "device/cpu_gemm.h"
+#include "kernels/gemm.h"
 #include "neighbors/whole.h"
 
 #include <limits.h>

@@ -2,7 +2,7 @@
 #ifndef CONR_SEARCH_H
 #define CONR_SEARCH_H
 
-#include "device/ranks.h"
+#include "ranks/ranks.h"
 
 /* The k best of each row of S = F F^T: the row itself first, then the larger value, then the lower
  * index.  f: [n,d], unit rows; k <= n.  ids, values: [n,k]; values are S's, bit by bit those of

@@ -6,8 +6,8 @@
 #include "neighbors/search.h"
 
 #include "base/memory.h"
-#include "device/cpu_gemm.h"
-#include "device/cpu_quad.h"
+#include "kernels/gemm.h"
+#include "kernels/quad.h"
 #include "neighbors/whole.h"
 
 #include <float.h>

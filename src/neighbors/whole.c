@@ -4,7 +4,7 @@
  * those numbers: few enough to be put into a list one by one. */
 #include "neighbors/whole.h"
 
-#include "device/cpu_quad.h"
+#include "kernels/quad.h"
 #include "neighbors/search.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "report/chart.h"
-#include "settings.h"
+#include "settings/settings.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 extern "C" {
 #include "base/rng.h"
 #include "device/cases.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "neighbors/neighbors.h"
 #include "views/job.h"
 }

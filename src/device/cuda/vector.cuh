@@ -2,7 +2,7 @@
 #ifndef CONR_VECTOR_CUH
 #define CONR_VECTOR_CUH
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

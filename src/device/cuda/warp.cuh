@@ -2,7 +2,7 @@
 #ifndef CONR_WARP_CUH
 #define CONR_WARP_CUH
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
 #include <cuda_runtime.h>
 #include <stdint.h>

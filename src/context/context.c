@@ -1,0 +1,81 @@
+/* conr.c: opening and closing a context. */
+#include "context/context.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int conr_open(const char *device_name, int threads, conr **out) {
+    *out = NULL;
+    conr *c = calloc(1, sizeof *c);
+    if (!c) return fail_memory("context", sizeof *c);
+    int rc = ranks_open(&c->ranks), local = c->ranks.local, locals = c->ranks.locals;
+    if (rc == 0) rc = device_open_shared(device_name, threads, local, locals, &c->dev);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
+    bool reaches = strncmp(c->dev->name, "cuda", 4) != 0;
+    c->host = c->dev;
+    if (!reaches && (rc = device_open_shared("cpu", threads, local, locals, &c->host)) < 0) {
+        device_close(c->dev);
+        free(c);
+        return rc;
+    }
+    if (c->dev->words)
+        snprintf(c->words, sizeof c->words, "%s", c->dev->words);
+    else
+        snprintf(c->words, sizeof c->words, "%s, %d thread%s", c->dev->name, c->dev->threads,
+                 c->dev->threads == 1 ? "" : "s");
+    *out = c;
+    return 0;
+}
+
+void conr_close(conr *c) {
+    if (!c) return;
+    if (c->host != c->dev) device_close(c->host);
+    device_close(c->dev);
+    ranks_close(&c->ranks);
+    free(c);
+}
+
+int conr_rank(int *count) {
+    ranks r;
+    int rc = ranks_open(&r);
+    if (count) *count = r.count;
+    return rc < 0 ? rc : r.rank;
+}
+
+const char *conr_device(const conr *c) { return c->words; }
+
+void conr_set_together(conr *c, int yes) { c->together = yes; }
+
+ranks *context_together(conr *c) { return c->together && c->ranks.talks ? &c->ranks : NULL; }
+
+int conr_set_stream(conr *c, void *stream) {
+    if (c->dev->op.set_stream) return c->dev->op.set_stream(c->dev, stream);
+    return fail(CONR_EINVAL, "stream: %s has none; open a cuda device", c->dev->name);
+}
+
+int context_arrays_there(const conr *c, const void *const *arrays, int n) {
+    int there = 0, here = 0;
+    if (!c->dev->op.reaches) return 0;
+    for (int i = 0; i < n; i++) {
+        int rc = arrays[i] ? c->dev->op.reaches(c->dev, arrays[i]) : 0;
+        if (rc < 0) return rc;
+        there += rc, here += arrays[i] && !rc;
+    }
+    if (there && here)
+        return fail(CONR_EINVAL,
+                    "arrays: %d in the GPU's memory, %d in the host's; give all of a "
+                    "call's arrays in one of them",
+                    there, here);
+    return there > 0;
+}
+
+void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user) {
+    c->dev->on_progress = c->host->on_progress = on_progress;
+    c->dev->progress_user = c->host->progress_user = user;
+}

@@ -1,0 +1,91 @@
+/* features_ranks_test.c: neighborhoods and k-means by N ranks are those of one, bit by bit.  Under
+ * mpirun -n 1, 2 and 4 in builds with MPI; as one process it compares a call with itself. */
+#include "base/rng.h"
+#include "base/test_help.h"
+#include "context/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 2500, D = 24, K = 7, NEAR = 12 }; /* more than a search keeps whole */
+
+static conr *context, *lonely; /* with all ranks; alone */
+static float features[ROWS * D];
+
+/* Lumps of unequal size, more than there are clusters, so that runs end at different places. */
+static int draw_features(void **state) {
+    (void)state;
+    rng r = rng_at(11, 0, 0, RNG_TEST);
+    float center[15][D];
+    for (int c = 0; c < 15; c++)
+        for (int j = 0; j < D; j++) center[c][j] = (float)rng_normal(&r);
+    for (int i = 0; i < ROWS; i++) {
+        int c = (int)rng_below(&r, 1 + rng_below(&r, 15));
+        for (int j = 0; j < D; j++)
+            features[i * D + j] = center[c][j] + 0.8f * (float)rng_normal(&r);
+    }
+    return 0;
+}
+
+static void neighbors(void **state) {
+    static int32_t one[ROWS * NEAR], many[ROWS * NEAR];
+    (void)state;
+    for (int local = 0; local < 2; local++) {
+        conr_neighbors_options o = conr_neighbors_defaults();
+        o.k = NEAR, o.local = local;
+        memset(many, 0xff, sizeof many);
+        assert_ok(conr_neighbors(lonely, features, ROWS, D, &o, one));
+        assert_ok(conr_neighbors(context, features, ROWS, D, &o, many));
+        assert_memory_equal(one, many, sizeof one);
+    }
+}
+
+static void compare_kmeans(conr_kmeans_options o) {
+    static float one[K * D], many[K * D];
+    static int32_t label[ROWS], other[ROWS];
+    conr_kmeans_history h, all;
+    o.clusters = K;
+    assert_ok(conr_kmeans(lonely, features, ROWS, D, &o, one, label, &h));
+    assert_ok(conr_kmeans(context, features, ROWS, D, &o, many, other, &all));
+    assert_memory_equal(one, many, sizeof one);
+    assert_memory_equal(label, other, sizeof label);
+    assert_int_equal(h.run, all.run);
+    assert_int_equal(h.steps, all.steps);
+    for (int i = 0; i < h.steps; i++) {
+        assert_int_equal(h.step[i].run, all.step[i].run);
+        assert_true(h.step[i].objective == all.step[i].objective);
+    }
+    conr_kmeans_history_free(&h);
+    conr_kmeans_history_free(&all);
+}
+
+static void kmeans(void **state) {
+    static float start[K * D];
+    conr_kmeans_options o = conr_kmeans_defaults();
+    (void)state;
+    memcpy(start, features, sizeof start);
+    compare_kmeans(o);
+    o.metric = CONR_EUCLIDEAN, o.start = start;
+    compare_kmeans(o);
+    for (uint64_t seed = 2; seed < 6; seed++) { /* swaps that help and that do not */
+        o.seed = seed, o.restarts = 7;
+        compare_kmeans(o);
+    }
+    o.restarts = 1; /* fewer than ranks */
+    compare_kmeans(o);
+    o.restarts = 0;
+    compare_kmeans(o);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(neighbors), cmocka_unit_test(kmeans)};
+    if (conr_open("cpu", 1, &context) < 0 || conr_open("cpu", 1, &lonely) < 0)
+        return fprintf(stderr, "%s\n", conr_error()), 1;
+    lonely->ranks = (ranks){.count = 1, .locals = 1};
+    conr_set_together(context, 1);
+    int failed = cmocka_run_group_tests(tests, draw_features, NULL);
+    conr_close(lonely);
+    conr_close(context);
+    return failed;
+}

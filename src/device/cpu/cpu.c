@@ -1,0 +1,33 @@
+/* cpu.c: the CPU's table: the reference, with what this machine does better put over it. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "device/cpu/conv.h"
+#include "device/cpu/losses.h"
+#include "device/cpu/passes.h"
+#include "device/cpu/pools.h"
+#include "device/device.h"
+#include "kernels/gemm.h"
+#include "kernels/rows.h"
+
+#include <stdlib.h>
+
+static void cpu_close(device *dev) { free(dev->own); }
+
+int device_cpu_open(device *dev) {
+    device_ops *op = &dev->op;
+    dev->own = memory_new("cpu device", 1, sizeof(cpu_own));
+    if (!dev->own) return CONR_ENOMEM;
+    device_ref_ops(op);
+    op->close = cpu_close;
+    op->gemm = cpu_gemm;
+    op->rows_normalize = cpu_rows_normalize;
+    op->rows_normalize_back = cpu_rows_normalize_back;
+    op->conv_plan_new = cpu_conv_plan_new;
+    op->conv_forward = cpu_conv_forward;
+    op->conv_back_data = cpu_conv_back_data;
+    op->conv_back_filter = cpu_conv_back_filter;
+    cpu_passes(op);
+    cpu_pools(op);
+    cpu_losses(op);
+    return 0;
+}

@@ -1,9 +1,0 @@
-/* cpu_losses.h: gathered rows, losses and the boundary filter on the CPU. */
-#ifndef CONR_CPU_LOSSES_H
-#define CONR_CPU_LOSSES_H
-
-#include "device/device.h"
-
-void cpu_losses(device_ops *op); /* puts them over the reference's */
-
-#endif

@@ -1,0 +1,200 @@
+/* sort.c: images into one folder a cluster, as links, copies or, from arrays, PNG files.
+ *
+ * All is made in a folder beside the final one and renamed at the end, so that a failure, a full
+ * disk or Ctrl-C leaves nothing behind. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "context/context.h"
+#include "images/images.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4096, TAKEN = 100 }; /* bytes of a path; names tried where one is taken */
+
+static int fail_file(const char *path) {
+    return fail(CONR_EFILE, "%s: cannot be written: %s; check the folder and the room on the disk",
+                path, strerror(errno));
+}
+
+/* An empty folder, or none, is fine. */
+int conr_sort_check(const char *folder) {
+    int rc = 0;
+    DIR *d = opendir(folder);
+    if (!d && errno == ENOENT) return 0;
+    if (!d)
+        return fail(CONR_EFILE, "%s: %s; give a folder that is empty or not there yet", folder,
+                    strerror(errno));
+    for (struct dirent *e; rc == 0 && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            rc = fail(CONR_EFILE, "%s: is not empty; give a folder that is empty or not there yet",
+                      folder);
+    closedir(d);
+    return rc;
+}
+
+/* ---- one image ------------------------------------------------------------------------------- */
+
+/* How a name is taken by an image; fails with EEXIST in errno where there is one already. */
+typedef struct placing {
+    const source *from;
+    bool copy;
+    image pixels; /* reused */
+} placing;
+
+static int copy_bytes(int in, int out) {
+    char buffer[1 << 16];
+    for (ssize_t n; (n = read(in, buffer, sizeof buffer)) != 0;) {
+        if (n < 0) return -1;
+        for (ssize_t done = 0, part; done < n; done += part)
+            if ((part = write(out, buffer + done, (size_t)(n - done))) < 0) return -1;
+    }
+    return 0;
+}
+
+/* Content and time of the last change. */
+static int copy_file(const char *from, const char *to) {
+    struct stat at;
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    if (in < 0)
+        return fail(CONR_EFILE, "%s: cannot be read: %s; is it still there?", from,
+                    strerror(errno));
+    int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc = out < 0 ? -1 : 0;
+    if (rc == 0) rc = copy_bytes(in, out);
+    if (rc == 0 && fstat(in, &at) == 0)
+        futimens(out, (struct timespec[]){at.st_atim, at.st_mtim}); /* a nicety: may fail */
+    if (out >= 0 && close(out)) rc = -1;
+    int why = errno;
+    close(in);
+    errno = why;
+    return rc < 0 ? fail_file(to) : 0;
+}
+
+static int write_png(const image *m, const char *to) {
+    FILE *f = fopen(to, "wxb");
+    if (!f) return fail_file(to);
+    png_image p = {.version = PNG_IMAGE_VERSION,
+                   .width = (png_uint_32)m->w,
+                   .height = (png_uint_32)m->h,
+                   .format = m->c == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB};
+    errno = 0;
+    int written = png_image_write_to_stdio(&p, f, 0, m->pixels, 0, NULL);
+    if (fclose(f)) written = 0;
+    if (written) return 0;
+    if (errno) return fail_file(to);
+    return fail(CONR_EFILE, "%s: cannot be written: %s; check the disk", to, p.message);
+}
+
+/* A link must hold wherever the folder is moved, so it names the whole path. */
+static int link_file(const char *from, const char *to) {
+    char whole[PATH];
+    if (!realpath(from, whole))
+        return fail(CONR_EFILE, "%s: cannot be read: %s; is it still there?", from,
+                    strerror(errno));
+    return symlink(whole, to) ? fail_file(to) : 0;
+}
+
+static int place_image(placing *p, int64_t i, const char *to) {
+    const source *s = p->from;
+    errno = 0;
+    if (!s->item) return write_png(&p->pixels, to);
+    return p->copy ? copy_file(s->item[i].file, to) : link_file(s->item[i].file, to);
+}
+
+/* The name in its folder, and where its ending begins: "IMG_1.jpg", or "batch-00017.png". */
+static size_t name_of(const source *s, int64_t i, char out[PATH]) {
+    char full[PATH];
+    const char *name = source_name(s, i, full, sizeof full);
+    if (!s->item) {
+        const char *number = strrchr(name, '#');
+        snprintf(out, PATH, "%.*s-%05lld.png", (int)strcspn(name, ".#"), name,
+                 number ? atoll(number + 1) : (long long)i);
+        return strlen(out) - 4;
+    }
+    const char *slash = strrchr(name, '/');
+    snprintf(out, PATH, "%s", slash ? slash + 1 : name);
+    const char *dot = strrchr(out, '.');
+    return dot && dot != out ? (size_t)(dot - out) : strlen(out);
+}
+
+/* Images of many folders may share a name: the later ones get their number, too. */
+static int place(placing *p, int64_t i, const char *folder) {
+    int rc = 0;
+    char name[PATH], to[2 * PATH];
+    size_t stem = name_of(p->from, i, name);
+    if (!p->from->item) TRY(source_read(p->from, i, p->from->gray ? 1 : 3, 0, &p->pixels));
+    for (int attempt = 0; attempt < TAKEN; attempt++) {
+        if (attempt == 0)
+            snprintf(to, sizeof to, "%s/%s", folder, name);
+        else if (attempt == 1)
+            snprintf(to, sizeof to, "%s/%.*s-%lld%s", folder, (int)stem, name, (long long)i,
+                     name + stem);
+        else
+            snprintf(to, sizeof to, "%s/%.*s-%lld-%d%s", folder, (int)stem, name, (long long)i,
+                     attempt, name + stem);
+        rc = place_image(p, i, to);
+        if (rc == 0 || errno != EEXIST) break;
+    }
+done:
+    return rc;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static int remove_one(const char *path, const struct stat *at, int type, struct FTW *where) {
+    (void)at, (void)type, (void)where;
+    remove(path);
+    return 0;
+}
+
+static int digits_of(int K) {
+    int digits = 2;
+    for (int most = 100; K > most && digits < 9; most *= 10) digits++;
+    return digits;
+}
+
+int conr_sort_images(conr *c, conr_images *m, const int32_t *labels, int64_t n, int clusters,
+                     const char *folder, int copy) {
+    int rc = 0, digits = digits_of(clusters);
+    const source *s = &m->source;
+    placing p = {.from = s, .copy = copy != 0};
+    char final[PATH - 64], fresh[PATH] = "", inside[PATH + 32];
+    if (n != s->n)
+        return fail(CONR_EINVAL, "%s: %lld labels for %lld images; give those of the same images",
+                    folder, (long long)n, (long long)s->n);
+    TRY(conr_sort_check(folder));
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/') length--;
+    if (length == 0 || length + 32 > sizeof final)
+        TRY(fail(CONR_EINVAL, "folder: its name has %zu bytes; give a shorter one", length));
+    snprintf(final, sizeof final, "%.*s", (int)length, folder);
+    snprintf(fresh, sizeof fresh, "%s.XXXXXX", final);
+    if (!mkdtemp(fresh)) {
+        fresh[0] = 0;
+        TRY(fail_file(final));
+    }
+    chmod(fresh, 0755); /* mkdtemp's is for the owner alone */
+    for (int64_t i = 0; i < n; i++) {
+        if (labels[i] < 0 || labels[i] >= clusters)
+            TRY(fail(CONR_EINVAL, "labels: image %lld has cluster %d of %d; give those of the run",
+                     (long long)i, labels[i], clusters));
+        if (i % 64 == 0) TRY(device_report(c->dev, "sorting", i, n));
+        snprintf(inside, sizeof inside, "%s/cluster-%0*d", fresh, digits, labels[i]);
+        if (mkdir(inside, 0777) && errno != EEXIST) TRY(fail_file(inside));
+        TRY(place(&p, i, inside));
+    }
+    if (rename(fresh, final)) TRY(fail_file(final));
+    fresh[0] = 0;
+done:
+    if (fresh[0]) nftw(fresh, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    image_free(&p.pixels);
+    return rc;
+}

@@ -1,0 +1,364 @@
+/* model.c: saving and opening models; features of anyone's images; labels.csv. */
+#include "model/model.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/npy.h"
+#include "base/status.h"
+#include "images/images.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *const encoder_names[] = {"resnet18", "resnet34", "small"};
+static const char *const stem_names[] = {"cifar", "imagenet", "small"};
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+enum { MODEL_NOTES = 16, NOTE_TEXT = 128 };
+
+typedef struct notes {
+    char text[MODEL_NOTES][NOTE_TEXT];
+    tensor_note note[MODEL_NOTES];
+    int n;
+} notes;
+
+__attribute__((format(printf, 3, 4))) static void add_note(notes *s, const char *key,
+                                                           const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(s->text[s->n], NOTE_TEXT, format, list);
+    va_end(list);
+    s->note[s->n] = (tensor_note){key, s->text[s->n]};
+    s->n++;
+}
+
+/* Layers of a head as "512 norm relu, 64": enough to build it again. */
+static void head_text(const mlp_spec *m, char out[NOTE_TEXT]) {
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < m->n; i++)
+        at += (size_t)snprintf(out + at, NOTE_TEXT - at, "%s%d%s%s%s", i ? "," : "",
+                               m->layer[i].out, m->layer[i].bias ? " bias" : "",
+                               m->layer[i].norm ? " norm" : "", m->layer[i].relu ? " relu" : "");
+}
+
+static int head_parse(const char *text, mlp_spec *m) {
+    *m = (mlp_spec){.init = INIT_TORCH};
+    while (*text) {
+        char *end;
+        long out = strtol(text, &end, 10);
+        if (end == text || out < 1 || out > 1 << 20 || m->n == MLP_LAYERS) return -1;
+        m->layer[m->n].out = (int)out;
+        size_t length = strcspn(end, ",");
+        for (size_t i = 0; i < length; i++) {
+            m->layer[m->n].bias |= !strncmp(end + i, " bias", 5);
+            m->layer[m->n].norm |= !strncmp(end + i, " norm", 5);
+            m->layer[m->n].relu |= !strncmp(end + i, " relu", 5);
+        }
+        m->n++;
+        text = end + length + (end[length] == ',');
+    }
+    return 0;
+}
+
+int model_save(trainer *t, const pixels_norm *norm, const char *path) {
+    int rc = 0;
+    device *dev = t->dev;
+    const network_spec *s = &t->net.spec;
+    parameters at = trainer_clustered(t);
+    notes n = {0};
+    char head[NOTE_TEXT];
+    float *w = calloc(t->net.n_weights, sizeof *w);
+    float *running = memory_new("weights", t->net.n_running + 1, sizeof *running);
+    TRY(w && running ? 0 : fail_memory("weights", 4.0 * (double)t->net.n_weights));
+    TRY(dev->op.get(dev, w, at.w, t->net.n_target * sizeof *w));
+    TRY(dev->op.get(dev, running, at.running, t->net.n_running * sizeof *running));
+    head_text(&s->projector, head);
+    add_note(&n, "format", "conr model 1");
+    add_note(&n, "version", "%s", CONR_VERSION);
+    add_note(&n, "framework", "%s", t->way->name);
+    add_note(&n, "encoder", "%s", encoder_names[s->encoder]);
+    add_note(&n, "stem", "%s", stem_names[s->stem]);
+    add_note(&n, "width", "%d", s->width);
+    add_note(&n, "size", "%d", s->h);
+    add_note(&n, "channels", "%d", s->c);
+    add_note(&n, "short_side", "%d", t->o.short_side);
+    add_note(&n, "projector", "%s", head);
+    add_note(&n, "mean", "%.9g %.9g %.9g", norm->mean[0], norm->mean[1], norm->mean[2]);
+    add_note(&n, "deviation", "%.9g %.9g %.9g", norm->deviation[0], norm->deviation[1],
+             norm->deviation[2]);
+    TRY(network_save(&t->net, path, PART_ENCODER | PART_PROJECTOR, w, running, n.note, n.n));
+done:
+    free(w);
+    free(running);
+    return rc;
+}
+
+const char *model_stem(const conr_model *m) { return stem_names[m->net.spec.stem]; }
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int wanted(const tensors *f, const char *key, const char **out) {
+    *out = tensors_note(f, key);
+    if (*out) return 0;
+    return fail(CONR_EFORMAT, "%s: no model of conr (its metadata lacks %s); give a run's folder",
+                f->path, key);
+}
+
+static int wanted_int(const tensors *f, const char *key, int low, int high, int *out) {
+    const char *text;
+    char *end;
+    int rc = 0;
+    TRY(wanted(f, key, &text));
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || value < low || value > high)
+        TRY(fail(CONR_EFORMAT, "%s: %s is %s, not %d to %d; the file is damaged", f->path, key,
+                 text, low, high));
+    *out = (int)value;
+done:
+    return rc;
+}
+
+static int wanted_word(const tensors *f, const char *key, const char *const *words, int n,
+                       int *out) {
+    const char *text;
+    int rc = 0;
+    TRY(wanted(f, key, &text));
+    for (*out = 0; *out < n; ++*out)
+        if (!strcmp(words[*out], text)) return 0;
+    rc = fail(CONR_EFORMAT, "%s: %s is %s, which this version does not know; use a newer conr",
+              f->path, key, text);
+done:
+    return rc;
+}
+
+static int wanted_three(const tensors *f, const char *key, float out[3]) {
+    const char *text;
+    int rc = 0;
+    TRY(wanted(f, key, &text));
+    if (sscanf(text, "%f %f %f", &out[0], &out[1], &out[2]) != 3)
+        TRY(fail(CONR_EFORMAT, "%s: %s is %s, not three numbers; the file is damaged", f->path, key,
+                 text));
+done:
+    return rc;
+}
+
+static int read_about(const char *path, conr_model *m) {
+    int rc = 0, encoder, stem;
+    tensors f = {0};
+    network_spec s = {0};
+    const char *text;
+    TRY(tensors_open(path, &f));
+    TRY(wanted_word(&f, "encoder", encoder_names, 3, &encoder));
+    TRY(wanted_word(&f, "stem", stem_names, 3, &stem));
+    s.encoder = (encoder_kind)encoder, s.stem = (stem_kind)stem;
+    TRY(wanted_int(&f, "width", 1, 1024, &s.width));
+    TRY(wanted_int(&f, "size", NETWORK_SIDE, 4096, &s.h));
+    s.w = s.h;
+    TRY(wanted_int(&f, "channels", 1, 3, &s.c));
+    TRY(wanted_int(&f, "short_side", 0, 8192, &m->short_side));
+    TRY(wanted(&f, "projector", &text));
+    if (head_parse(text, &s.projector) < 0 || s.projector.n == 0)
+        TRY(fail(CONR_EFORMAT, "%s: its projector is %s; the file is damaged", path, text));
+    TRY(wanted_three(&f, "mean", m->norm.mean));
+    TRY(wanted_three(&f, "deviation", m->norm.deviation));
+    TRY(wanted(&f, "framework", &text));
+    snprintf(m->framework, sizeof m->framework, "%s", text);
+    TRY(network_new(&s, &m->net));
+done:
+    tensors_close(&f);
+    return rc;
+}
+
+static int read_centroids(const char *path, conr_model *m) {
+    int64_t d = 0;
+    int rc = conr_read_features(path, &m->centroids, &m->K, &d);
+    int features = m->net.layer[m->net.projector_end - 1].co;
+    if (rc == 0 && d != features)
+        rc = fail(CONR_EFORMAT,
+                  "%s: %lld numbers a centroid, the model has %d; they do not belong "
+                  "together",
+                  path, (long long)d, features);
+    return rc;
+}
+
+int conr_model_open(conr *c, const char *path, conr_model **out) {
+    int rc = 0, parts = 0;
+    char file[4096], centroids[4096];
+    struct stat at;
+    (void)c;
+    *out = NULL;
+    conr_model *m = calloc(1, sizeof *m);
+    if (!m) return fail_memory("model", sizeof *m);
+    bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
+    snprintf(file, sizeof file, folder ? "%s/model.safetensors" : "%s", path);
+    snprintf(centroids, sizeof centroids, "%s/centroids.npy", path);
+    if (folder && stat(file, &at))
+        TRY(fail(CONR_EFILE, "%s: holds no model.safetensors; is its training done?", path));
+    TRY(read_about(file, m));
+    m->w = calloc(m->net.n_weights, sizeof *m->w);
+    m->running = calloc(m->net.n_running + 1, sizeof *m->running);
+    TRY(m->w && m->running ? 0 : fail_memory("model", 4.0 * (double)m->net.n_weights));
+    TRY(network_load(&m->net, file, m->w, m->running, &parts));
+    if (!(parts & PART_PROJECTOR))
+        TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr has written", file));
+    if (folder && stat(centroids, &at) == 0) TRY(read_centroids(centroids, m));
+    *out = m;
+done:
+    if (rc < 0) conr_model_close(m);
+    return rc;
+}
+
+void conr_model_close(conr_model *m) {
+    if (!m) return;
+    network_free(&m->net);
+    free(m->w);
+    free(m->running);
+    conr_free(m->centroids);
+    free(m);
+}
+
+void conr_model_about(const conr_model *m, conr_model_info *out) {
+    *out = (conr_model_info){.encoder = encoder_names[m->net.spec.encoder],
+                             .framework = m->framework,
+                             .size = m->net.spec.h,
+                             .channels = m->net.spec.c,
+                             .features = m->net.layer[m->net.projector_end - 1].co,
+                             .clusters = (int)m->K,
+                             .centroids = m->centroids};
+}
+
+/* ---- features -------------------------------------------------------------------------------- */
+
+/* What embedding holds on the device. */
+typedef struct embedder {
+    device *dev;
+    ranks ranks;
+    pass *pass;
+    feed feed;
+    parameters at;
+    act *images;
+    float *flat, *unit, *norm;
+    step_values *values;
+} embedder;
+
+static int open_embedder(device *dev, const conr_model *m, const store *s, int n, int d,
+                         embedder *e) {
+    int rc = 0;
+    *e = (embedder){.dev = dev};
+    feed_options f = {.load = {.size = m->net.spec.h,
+                               .batch = n,
+                               .ranks = 1,
+                               .parts = 1,
+                               .workers = 1,
+                               .ahead = 1,
+                               .policy = draw_policy_default(),
+                               .norm = m->norm},
+                      .short_side = m->short_side};
+    pass_options p = {.n = n, .groups = 1, .passes = 1, .end = m->net.projector_end};
+    size_t rows = (size_t)n * (size_t)d * sizeof(float);
+    TRY(ranks_open(&e->ranks));
+    TRY(feed_open(dev, s, &f, &e->feed));
+    TRY(pass_new(dev, &e->ranks, &m->net, &p, &e->pass));
+    TRY(dev->op.alloc(dev, m->net.n_weights * sizeof(float), (void **)&e->at.w));
+    TRY(dev->op.alloc(dev, (m->net.n_running + 1) * sizeof(float), (void **)&e->at.running));
+    TRY(dev->op.put(dev, e->at.w, m->w, m->net.n_weights * sizeof(float)));
+    TRY(dev->op.put(dev, e->at.running, m->running, m->net.n_running * sizeof(float)));
+    TRY(dev->op.alloc(dev, (size_t)n * e->feed.row * dev->act_size, (void **)&e->images));
+    TRY(dev->op.alloc(dev, rows, (void **)&e->flat));
+    TRY(dev->op.alloc(dev, rows, (void **)&e->unit));
+    TRY(dev->op.alloc(dev, (size_t)n * sizeof(float), (void **)&e->norm));
+    TRY(dev->op.alloc(dev, sizeof *e->values, (void **)&e->values));
+    TRY(dev->op.sync(dev));
+done:
+    return rc;
+}
+
+static void close_embedder(embedder *e) {
+    void *all[] = {e->at.w, e->at.running, e->images, e->flat, e->unit, e->norm, e->values};
+    if (!e->dev) return;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) e->dev->op.free(e->dev, all[i]);
+    pass_free(e->pass);
+    feed_close(&e->feed);
+    ranks_close(&e->ranks);
+}
+
+int conr_embed(conr *c, const conr_model *m, conr_images *images, float **features, int64_t *n,
+               int64_t *d) {
+    enum { BATCH = 256 };
+    int rc = 0, width = m->net.layer[m->net.projector_end - 1].co;
+    device *dev = c->dev;
+    store s = {0};
+    embedder e = {0};
+    store_options o = {
+        .side = store_side_for(m->net.spec.h), .channels = m->net.spec.c, .threads = dev->threads};
+    if (m->short_side > o.side) o.side = m->short_side;
+    *features = NULL;
+    TRY(store_open(&images->source, &o, &s));
+    int batch = s.n < BATCH ? (int)s.n : BATCH;
+    *n = s.n, *d = width;
+    *features = memory_new("features", (size_t)s.n * (size_t)width, sizeof **features);
+    TRY(*features ? 0 : CONR_ENOMEM);
+    TRY(open_embedder(dev, m, &s, batch, width, &e));
+    for (int64_t first = 0; first < s.n; first += batch) {
+        int64_t count = s.n - first < batch ? s.n - first : batch;
+        TRY(device_report(dev, "embedding", first, s.n));
+        TRY(feed_plain_next(&e.feed, first));
+        TRY(feed_plain(&e.feed, e.values, e.images));
+        TRY(pass_forward(e.pass, &e.at, e.images, PASS_EVAL));
+        TRY(pass_output(e.pass, m->net.projector_end, e.flat));
+        TRY(dev->op.rows_normalize(dev, e.flat, batch, width, e.unit, e.norm));
+        TRY(dev->op.get(dev, *features + first * width, e.unit,
+                        (size_t)(count * width) * sizeof **features));
+    }
+done:
+    close_embedder(&e);
+    store_close(&s);
+    if (rc < 0) conr_free(*features), *features = NULL;
+    return rc;
+}
+
+/* ---- labels.csv ------------------------------------------------------------------------------ */
+
+/* Quoted where a comma, a quote or a line's end would be taken for the file's own. */
+static void write_name(FILE *f, const char *name) {
+    if (!strpbrk(name, ",\"\r\n")) {
+        fputs(name, f);
+        return;
+    }
+    fputc('"', f);
+    for (; *name; name++) {
+        if (*name == '"') fputc('"', f);
+        fputc(*name, f);
+    }
+    fputc('"', f);
+}
+
+int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
+                        const float *distances, const float *boundary, int64_t n) {
+    int rc = 0;
+    file_new f = {0};
+    const source *s = &images->source;
+    if (n != s->n)
+        return fail(CONR_EINVAL, "%s: %lld rows for %lld images; embed the same images", path,
+                    (long long)n, (long long)s->n);
+    bool labeled = s->n_classes > 0;
+    TRY(file_new_open(&f, path));
+    fprintf(f.stream, "path,cluster,distance,boundary%s\n", labeled ? ",label" : "");
+    for (int64_t i = 0; i < n; i++) {
+        write_name(f.stream, conr_images_path(images, i));
+        double distance = distances[i] > 0 ? distances[i] : 0; /* rounding may say less */
+        fprintf(f.stream, ",%d,%.6g,%.6g", labels[i], distance, (double)boundary[i]);
+        if (labeled) fprintf(f.stream, ",%d", source_label(s, i));
+        fputc('\n', f.stream);
+    }
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    return rc;
+}

@@ -1,0 +1,355 @@
+/* mpi.c: ranks.h over MPI.  Launch is mpirun's or srun's; started alone, a process is one
+ * rank of one and MPI is never woken.  What lies in the host's memory MPI carries itself; what lies
+ * in a GPU's NCCL does (gpu.h), which MPI introduces to each other. */
+#include "ranks/ranks.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "ranks/gpu.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 28 };   /* numbers a call: MPI counts in int */
+enum { PIECE = 1 << 20 };   /* numbers of a mean at a time: what caches hold goes twice as fast */
+enum { MOST_PENDING = 64 }; /* pieces on the way at once */
+enum { MOST_WATCHED = 4096 };
+
+typedef struct pending {
+    MPI_Request request;
+    float *x;
+    int n;
+} pending;
+
+/* Behind ranks.own. */
+typedef struct group {
+    MPI_Comm comm;
+    ranks_gpu *gpu; /* made when a GPU's memory comes first */
+    pending pending[MOST_PENDING];
+    int n_pending;
+} group;
+
+static group world; /* every rank there is */
+static bool started, agreed_to_stop;
+static ranks_times spent;
+
+/* On a GPU the host only queues: how long the queue waits is told by moments in it. */
+static struct {
+    device *dev;
+    void *from, *to;
+    bool mean;
+} watched[MOST_WATCHED];
+static int n_watched;
+static bool watching;
+
+/* A status for an MPI result.  MPI's default is to abort the job on errors, which is what brings a
+ * broken run down; this is for error handlers that return. */
+static int checked(int result, const char *what) {
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    if (result == MPI_SUCCESS) return 0;
+    MPI_Error_string(result, text, &length);
+    return fail(CONR_EDEVICE, "MPI %s: %.*s; look at the other ranks' output", what, length, text);
+}
+
+static group *group_of(const ranks *r) { return r->own ? r->own : &world; }
+static int parts(size_t n) { return n > CHUNK ? CHUNK : (int)n; }
+static bool on_gpu(const device *dev) { return !strncmp(dev->name, "cuda", 4); }
+
+static void timed(double before, double *also) {
+    double took = clock_now() - before;
+    spent.all += took;
+    if (also) *also += took;
+}
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+/* The others wait for a rank that has failed: they must not. */
+static void end(int status, void *unused) {
+    int ended = 0;
+    (void)unused;
+    MPI_Finalized(&ended);
+    if (ended) return;
+    if (status && !agreed_to_stop) MPI_Abort(MPI_COMM_WORLD, status);
+    MPI_Finalize();
+}
+
+static int start(int launched) {
+    int rc = 0, there = 0, level = 0, count = 0;
+    TRY(checked(MPI_Initialized(&there), "start"));
+    /* the loader has threads; one of ours alone calls MPI */
+    if (!there) TRY(checked(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "start"));
+    if (!there) on_exit(end, NULL); /* who started MPI ends it */
+    TRY(checked(MPI_Comm_size(MPI_COMM_WORLD, &count), "start"));
+    if (count != launched)
+        TRY(fail(CONR_EINVAL,
+                 "%d processes were started, but MPI knows of %d; use the mpirun of the MPI that "
+                 "conr was built with (srun: --mpi=pmix), or CONR_ALONE=1 where each works for "
+                 "itself",
+                 launched, count));
+    world.comm = MPI_COMM_WORLD;
+    started = true;
+done:
+    return rc;
+}
+
+static int know(ranks *r) {
+    int rc = 0;
+    MPI_Comm machine;
+    MPI_Comm comm = group_of(r)->comm;
+    TRY(checked(MPI_Comm_rank(comm, &r->rank), "start"));
+    TRY(checked(MPI_Comm_size(comm, &r->count), "start"));
+    r->talks = r->count > 1 || ranks_one_talks();
+    TRY(checked(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
+                "start"));
+    TRY(checked(MPI_Comm_rank(machine, &r->local), "start"));
+    TRY(checked(MPI_Comm_size(machine, &r->locals), "start"));
+    TRY(checked(MPI_Comm_free(&machine), "start"));
+done:
+    return rc;
+}
+
+int ranks_open(ranks *r) {
+    static ranks known;
+    int rc = 0, launched = ranks_launched();
+    *r = (ranks){.count = 1, .locals = 1};
+    if (launched == 1 && !ranks_one_talks()) return 0;
+    if (!started) {
+        TRY(start(launched));
+        TRY(know(&known));
+    }
+    *r = known;
+done:
+    return rc;
+}
+
+int ranks_part(const ranks *r, int size, ranks *out) {
+    int rc = 0;
+    group *g = NULL;
+    ASSERT(size > 0 && r->count % size == 0);
+    *out = size == r->count ? *r : (ranks){.count = 1, .locals = 1};
+    if (size == 1 || size == r->count) return 0;
+    g = calloc(1, sizeof *g);
+    if (!g) return fail_memory("ranks", sizeof *g);
+    out->own = g;
+    TRY(checked(MPI_Comm_split(group_of(r)->comm, r->rank / size, r->rank, &g->comm), "split"));
+    TRY(know(out));
+done:
+    if (rc < 0) free(g), out->own = NULL;
+    return rc;
+}
+
+void ranks_close(ranks *r) {
+    group *g = r->own;
+    if (!g) return;
+    ranks_gpu_free(g->gpu);
+    MPI_Comm_free(&g->comm);
+    free(g);
+    *r = (ranks){.count = 1, .locals = 1};
+}
+
+/* ---- device memory --------------------------------------------------------------------------- */
+
+/* What comes between the two is watched, where anybody wants that. */
+static int watch_begin(device *dev, bool mean) {
+    if (!watching || n_watched == MOST_WATCHED) return 0;
+    watched[n_watched].dev = dev, watched[n_watched].mean = mean;
+    return dev->op.moment(dev, &watched[n_watched].from);
+}
+
+static int watch_end(device *dev) {
+    if (!watching || n_watched == MOST_WATCHED) return 0;
+    return dev->op.moment(dev, &watched[n_watched++].to);
+}
+
+/* What ends last was begun first: said after the GPU's driver was woken, this is before its end.
+ * After a failure NCCL may wait for the others for ever: `end` is what brings them down. */
+static void end_gpu(int status, void *unused) {
+    (void)unused;
+    if (status && !agreed_to_stop) return;
+    ranks_gpu_free(world.gpu);
+    world.gpu = NULL;
+}
+
+/* NCCL's side of a group. */
+static int gpu_of(ranks *r, device *dev, ranks_gpu **out) {
+    int rc = 0;
+    group *g = group_of(r);
+    unsigned char id[RANKS_GPU_ID] = {0};
+    if (!g->gpu) {
+        if (r->rank == 0) TRY(ranks_gpu_id(id));
+        TRY(checked(MPI_Bcast(id, sizeof id, MPI_BYTE, 0, g->comm), "broadcast"));
+        TRY(ranks_gpu_new(dev, id, r->rank, r->count, &g->gpu));
+        if (g == &world) on_exit(end_gpu, NULL);
+    }
+    *out = g->gpu;
+done:
+    return rc;
+}
+
+static void scale(float *x, size_t n, int count) {
+    float part = 1 / (float)count; /* exact where the ranks are a power of two */
+    for (size_t i = 0; i < n; i++) x[i] *= part;
+}
+
+int ranks_sum(ranks *r, device *dev, float *x, size_t n) {
+    int rc = 0;
+    ranks_gpu *g;
+    if (!r->talks) return 0;
+    if (on_gpu(dev)) {
+        TRY(gpu_of(r, dev, &g));
+        TRY(watch_begin(dev, false));
+        TRY(ranks_gpu_sum(g, dev, x, n, false));
+        return watch_end(dev);
+    }
+    TRY(dev->op.sync(dev));
+    double before = clock_now();
+    for (size_t at = 0; at < n; at += CHUNK)
+        TRY(checked(MPI_Allreduce(MPI_IN_PLACE, x + at, parts(n - at), MPI_FLOAT, MPI_SUM,
+                                  group_of(r)->comm),
+                    "sum"));
+    timed(before, NULL);
+done:
+    return rc;
+}
+
+int ranks_mean(ranks *r, device *dev, float *x, size_t n) {
+    int rc = ranks_mean_begin(r, dev, x, n);
+    return rc < 0 ? rc : ranks_mean_end(r, dev);
+}
+
+/* MPI works on while a rank is in its calls, and the statistics that the backward pass sums are
+ * such calls; network cards that carry on by themselves need not wait for them. */
+int ranks_mean_begin(ranks *r, device *dev, float *x, size_t n) {
+    int rc = 0;
+    ranks_gpu *gpu;
+    group *g = group_of(r);
+    if (!r->talks || n == 0) return 0;
+    if (on_gpu(dev))
+        return (rc = gpu_of(r, dev, &gpu)) < 0 ? rc : ranks_gpu_mean_begin(gpu, dev, x, n);
+    TRY(dev->op.sync(dev));
+    double before = clock_now();
+    for (size_t at = 0; at < n; at += PIECE) {
+        if (g->n_pending == MOST_PENDING) TRY(ranks_mean_end(r, dev));
+        pending *p = &g->pending[g->n_pending++];
+        *p = (pending){.x = x + at, .n = n - at < PIECE ? (int)(n - at) : PIECE};
+        TRY(checked(
+            MPI_Iallreduce(MPI_IN_PLACE, p->x, p->n, MPI_FLOAT, MPI_SUM, g->comm, &p->request),
+            "mean"));
+    }
+    timed(before, &spent.mean);
+done:
+    return rc;
+}
+
+int ranks_mean_end(ranks *r, device *dev) {
+    int rc = 0;
+    ranks_gpu *gpu;
+    group *g = group_of(r);
+    if (!r->talks) return 0;
+    if (on_gpu(dev)) {
+        TRY(gpu_of(r, dev, &gpu));
+        TRY(watch_begin(dev, true));
+        TRY(ranks_gpu_mean_end(gpu, dev));
+        return watch_end(dev);
+    }
+    double before = clock_now();
+    for (int i = 0; i < g->n_pending; i++) {
+        pending *p = &g->pending[i];
+        TRY(checked(MPI_Wait(&p->request, MPI_STATUS_IGNORE), "mean"));
+        scale(p->x, (size_t)p->n, r->count);
+    }
+    g->n_pending = 0;
+    timed(before, &spent.mean);
+done:
+    return rc;
+}
+
+int ranks_gather(ranks *r, device *dev, const void *mine, size_t bytes, void *all) {
+    int rc = 0;
+    ranks_gpu *g;
+    if (!r->talks) return all == mine ? 0 : dev->op.copy(dev, all, mine, bytes);
+    if (on_gpu(dev)) {
+        TRY(gpu_of(r, dev, &g));
+        TRY(watch_begin(dev, false));
+        TRY(ranks_gpu_gather(g, dev, mine, bytes, all));
+        return watch_end(dev);
+    }
+    TRY(dev->op.sync(dev));
+    TRY(ranks_share(r, mine, bytes, all));
+done:
+    return rc;
+}
+
+int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float *d_mine) {
+    int rc = 0;
+    const float *part = d_all + (size_t)r->rank * n;
+    if (!r->talks)
+        return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
+    if (on_gpu(dev)) return ranks_gpu_scale(dev, part, n, (float)r->count, d_mine);
+    TRY(dev->op.sync(dev));
+    for (size_t i = 0; i < n; i++) d_mine[i] = (float)r->count * part[i];
+done:
+    return rc;
+}
+
+/* ---- host memory ----------------------------------------------------------------------------- */
+
+int ranks_tell(ranks *r, void *x, size_t bytes) { return ranks_tell_from(r, 0, x, bytes); }
+
+int ranks_tell_from(ranks *r, int who, void *x, size_t bytes) {
+    int rc = 0;
+    if (!r->talks) return 0;
+    double before = clock_now();
+    for (size_t at = 0; at < bytes; at += CHUNK)
+        TRY(checked(MPI_Bcast((char *)x + at, parts(bytes - at), MPI_BYTE, who, group_of(r)->comm),
+                    "broadcast"));
+    timed(before, NULL);
+done:
+    return rc;
+}
+
+int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
+    int rc = 0;
+    ASSERT(bytes <= INT_MAX);
+    if (!r->talks) {
+        if (all != mine) memcpy(all, mine, bytes);
+        return 0;
+    }
+    double before = clock_now();
+    TRY(checked(
+        MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, group_of(r)->comm),
+        "gather"));
+    timed(before, NULL);
+done:
+    return rc;
+}
+
+int ranks_any(ranks *r, bool yes, bool *any) {
+    int rc = 0, sum = yes;
+    *any = yes;
+    if (!r->talks) return 0;
+    double before = clock_now();
+    TRY(checked(MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_MAX, group_of(r)->comm), "any"));
+    timed(before, NULL);
+    *any = sum;
+    if (sum) agreed_to_stop = true;
+done:
+    return rc;
+}
+
+ranks_times ranks_time(void) {
+    for (int i = 0; i < n_watched; i++) {
+        double took = 0;
+        device *dev = watched[i].dev;
+        if (dev->op.seconds(dev, watched[i].from, watched[i].to, &took) < 0) continue;
+        spent.all += took;
+        if (watched[i].mean) spent.mean += took;
+    }
+    n_watched = 0;
+    return spent;
+}
+
+void ranks_watch(bool on) { watching = on; }

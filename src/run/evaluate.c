@@ -1,0 +1,127 @@
+/* evaluate.c: see evaluate.h.  Labels serve for looking alone: nothing here reaches the training.
+ */
+#include "run/evaluate.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KNN_ALL = 10000, KNN_QUERIES = 2000, KNN_K = 20 };
+
+/* Up to KNN_ALL rows each is asked against all others; beyond, KNN_QUERIES evenly spaced ones are
+ * asked against the rest. */
+static int knn(conr *c, const float *f, int64_t n, int d, const int64_t *truth, double *out) {
+    const double temperature = 0.07;
+    if (n <= KNN_ALL)
+        return conr_knn_accuracy(c, f, truth, n, NULL, NULL, 0, d, KNN_K, temperature, out);
+    int rc = 0;
+    int64_t rest = 0, asked = 0;
+    float *sorted = memory_new("evaluation", (size_t)n * d, sizeof *sorted);
+    int64_t *label = memory_new("evaluation", (size_t)n, sizeof *label);
+    TRY(sorted && label ? 0 : CONR_ENOMEM);
+    int64_t others = n - KNN_QUERIES; /* come first, then the queries */
+    for (int64_t i = 0; i < n; i++) {
+        /* query q is row floor(q n / queries) */
+        bool query = asked < KNN_QUERIES && i == asked * n / KNN_QUERIES;
+        int64_t at = query ? others + asked++ : rest++;
+        memcpy(sorted + at * d, f + i * d, (size_t)d * sizeof *sorted);
+        label[at] = truth[i];
+    }
+    ASSERT(rest == others);
+    TRY(conr_knn_accuracy(c, sorted, label, others, sorted + others * d, label + others,
+                          KNN_QUERIES, d, KNN_K, temperature, out));
+done:
+    free(sorted);
+    free(label);
+    return rc;
+}
+
+static int score(conr *c, const float *f, int64_t n, int d, const int32_t *label,
+                 const int64_t *truth, const int32_t *previous, evaluation *e) {
+    int rc = 0;
+    conr_scores same;
+    int64_t *wide = memory_new("evaluation", 2 * (size_t)n, sizeof *wide), *old = wide + n;
+    TRY(wide ? 0 : CONR_ENOMEM);
+    for (int64_t i = 0; i < n; i++) wide[i] = label[i], old[i] = previous ? previous[i] : 0;
+    if (truth) {
+        TRY(conr_metrics(truth, wide, n, &e->scores));
+        TRY(knn(c, f, n, d, truth, &e->knn));
+    }
+    if (previous) {
+        TRY(conr_metrics(old, wide, n, &same));
+        e->stability = same.acc;
+    }
+done:
+    free(wide);
+    return rc;
+}
+
+/* sqrt(1 - |mean|^2): unit rows have a total variance of that square. */
+static int deviation(const float *f, int64_t n, int d, double *out) {
+    double *mean = calloc((size_t)d, sizeof *mean), square = 0;
+    if (!mean) return fail_memory("evaluation", 8.0 * d);
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < d; j++) mean[j] += f[i * d + j];
+    for (int j = 0; j < d; j++) square += mean[j] / (double)n * (mean[j] / (double)n);
+    *out = sqrt(square < 1 ? 1 - square : 0);
+    free(mean);
+    return 0;
+}
+
+static int sizes(const int32_t *label, int64_t n, int K, evaluation *e) {
+    int64_t *count = calloc((size_t)K, sizeof *count);
+    if (!count) return fail_memory("evaluation", 8.0 * K);
+    for (int64_t i = 0; i < n; i++) count[label[i]]++;
+    e->smallest = n, e->largest = 0;
+    for (int k = 0; k < K; k++) {
+        if (count[k] < e->smallest) e->smallest = count[k];
+        if (count[k] > e->largest) e->largest = count[k];
+    }
+    free(count);
+    return 0;
+}
+
+int evaluation_make(conr *c, const float *features, int64_t n, int d, const int32_t *label, int K,
+                    const int64_t *truth, const int32_t *previous, uint64_t seed, evaluation *out) {
+    int rc = 0;
+    *out = (evaluation){.knn = NAN, .silhouette = NAN, .stability = NAN};
+    TRY(deviation(features, n, d, &out->deviation));
+    TRY(sizes(label, n, K, out));
+    TRY(score(c, features, n, d, label, truth, previous, out));
+    if (!truth && out->largest < n)
+        TRY(conr_silhouette(c, features, n, d, CONR_COSINE, label, seed, &out->silhouette, NULL));
+done:
+    return rc;
+}
+
+char *evaluation_warning(const evaluation *e, int64_t n, int K, int i) {
+    char *text = NULL;
+    double fair = (double)n / K;
+    bool collapsed = e->deviation < 0.1;
+    bool tiny = (double)e->smallest<0.1 * fair, huge = K> 1 && (double)e->largest > 4 * fair;
+    if (collapsed && i-- == 0) {
+        if (asprintf(&text,
+                     "warning: the features have nearly collapsed to one point (deviation %.3f of "
+                     "1); lower lr, or raise average or batch",
+                     e->deviation) < 0)
+            return NULL;
+    } else if (tiny && i-- == 0) {
+        if (asprintf(&text,
+                     "warning: the smallest cluster has %lld images where an even share is %.0f; "
+                     "classes may differ in size (balance: clusters), or there are fewer than %d",
+                     (long long)e->smallest, fair, K) < 0)
+            return NULL;
+    } else if (huge && i-- == 0) {
+        if (asprintf(&text,
+                     "warning: the largest cluster has %lld images where an even share is %.0f; "
+                     "more clusters, or balance: clusters, may part it",
+                     (long long)e->largest, fair) < 0)
+            return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,146 @@
+/* settings.c: the public calls about settings; presets; what contradicts itself. */
+#include "settings/settings.h"
+
+#include "base/file.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const option list[] = {OPTIONS_LIST(TRAIN_OPTIONS, train_options)};
+
+/* What each preset stands for.  Setting the preset sets these; what is set later holds. */
+static const char *const presets[][2] = {
+    {"paper", "batch=256"},
+    {"paper", "lr=0.05"},
+    {"paper", "bn_group=0"},
+    {"paper", "shuffle_bn=false"},
+    {"paper", "restarts=10"},
+    {"paper", "loss_mean=kept"},
+    {"paper", "stage2_loss_scale=1"},
+    {"released", "batch=512"}, /* four GPUs of 128 */
+    {"released", "lr=0.1"},
+    {"released", "bn_group=128"},
+    {"released", "shuffle_bn=true"},
+    {"released", "restarts=40"},
+    {"released", "loss_mean=batch"},
+    {"released", "stage2_loss_scale=0.25"}, /* its gather divides once too often */
+};
+
+static int apply_preset(train_options *o) {
+    int rc = 0;
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (!strcmp(presets[i][0], o->preset))
+            TRY(options_set_pair(OPTIONS_OF(list), o, presets[i][1]));
+done:
+    return rc;
+}
+
+int conr_settings_new(conr_settings **out) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) return fail_memory("settings", sizeof **out);
+    options_default(OPTIONS_OF(list), &(*out)->o);
+    return 0;
+}
+
+void conr_settings_free(conr_settings *s) { free(s); }
+
+int settings_read(train_options *o, const char *path) {
+    int rc = 0;
+    train_options probe = *o, next = *o;
+    probe.preset[0] = 0; /* tells whether the file names one */
+    TRY(options_read_yaml(OPTIONS_OF(list), &probe, path));
+    if (probe.preset[0]) { /* the preset comes first, whatever line it stands in */
+        memcpy(next.preset, probe.preset, sizeof next.preset);
+        TRY(apply_preset(&next));
+    }
+    TRY(options_read_yaml(OPTIONS_OF(list), &next, path));
+    *o = next;
+done:
+    return rc;
+}
+
+int conr_settings_read(conr_settings *s, const char *path) { return settings_read(&s->o, path); }
+
+int conr_settings_set(conr_settings *s, const char *key, const char *value) {
+    int rc = 0;
+    TRY(options_set(OPTIONS_OF(list), &s->o, key, value));
+    if (!strcmp(key, "preset")) TRY(apply_preset(&s->o));
+done:
+    return rc;
+}
+
+int conr_settings_get(const conr_settings *s, const char *key, char *out, int size) {
+    char text[OPTION_TEXT_SIZE];
+    int rc = 0;
+    TRY(options_get_text(OPTIONS_OF(list), &s->o, key, text));
+    if ((int)strlen(text) >= size)
+        TRY(fail(CONR_EINVAL, "%s: %d bytes are too few for its value; give %d", key, size,
+                 OPTION_TEXT_SIZE));
+    memcpy(out, text, strlen(text) + 1);
+done:
+    return rc;
+}
+
+int conr_setting(int i, conr_setting_info *out) {
+    static _Thread_local char initial[OPTION_TEXT_SIZE], allowed[OPTION_TEXT_SIZE];
+    static _Thread_local train_options defaults;
+    if (i < 0 || i >= (int)(sizeof list / sizeof *list)) return 0;
+    const option *x = &list[i];
+    options_default(OPTIONS_OF(list), &defaults);
+    options_get_text(OPTIONS_OF(list), &defaults, x->key, initial);
+    switch (x->kind) {
+    case OPTION_BOOL: snprintf(allowed, sizeof allowed, "true|false"); break;
+    case OPTION_TEXT: snprintf(allowed, sizeof allowed, "text"); break;
+    case OPTION_WORD: snprintf(allowed, sizeof allowed, "%s", x->choices); break;
+    case OPTION_INT:
+    case OPTION_FLOAT: snprintf(allowed, sizeof allowed, "%.10g to %.10g", x->low, x->high); break;
+    }
+    *out = (conr_setting_info){x->key, initial, allowed, x->help};
+    return 1;
+}
+
+int settings_write(const train_options *o, const char *path) {
+    int rc = 0;
+    file_new f = {0};
+    TRY(file_new_open(&f, path));
+    options_write_yaml(OPTIONS_OF(list), o, f.stream);
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    return rc;
+}
+
+int settings_check(const train_options *o) {
+    if (o->stage1_epochs > o->epochs)
+        return fail(CONR_EINVAL, "stage1_epochs %d: more than all %d epochs; make it smaller",
+                    o->stage1_epochs, o->epochs);
+    if (o->until > o->epochs)
+        return fail(CONR_EINVAL, "until %d: there are %d epochs; make it smaller, or set epochs",
+                    o->until, o->epochs);
+    if (o->batch % o->accumulate)
+        return fail(CONR_EINVAL, "accumulate %d: does not divide the batch of %d; use a divisor",
+                    o->accumulate, o->batch);
+    int part = o->batch / o->accumulate;
+    if (o->bn_group && o->bn_group < part && part % o->bn_group)
+        return fail(CONR_EINVAL,
+                    "bn_group %d: does not divide the %d images that go through the network at "
+                    "once (batch / accumulate); use a divisor",
+                    o->bn_group, part);
+    if (o->bn_group == 1 || part < 2)
+        return fail(CONR_EINVAL, "bn_group: one image has no deviation; use at least 2");
+    if (o->shuffle_bn && o->accumulate > 1)
+        return fail(CONR_EINVAL, "shuffle_bn: cannot draw groups from parts; set accumulate to 1");
+    if (!strcmp(o->framework, "moco") && o->queue < 2 * o->batch)
+        return fail(CONR_EINVAL,
+                    "queue %d: holds less than the %d keys of one step; make it larger", o->queue,
+                    2 * o->batch);
+    if (o->clusters == 0 && o->clusters_low >= o->clusters_high)
+        return fail(CONR_EINVAL, "clusters_low %d: not below clusters_high %d; change one",
+                    o->clusters_low, o->clusters_high);
+    if (o->ratio_low > o->ratio_high)
+        return fail(CONR_EINVAL, "ratio_low: above ratio_high; change one");
+    return 0;
+}
+
+int conr_settings_check(const conr_settings *s) { return settings_check(&s->o); }

@@ -1,0 +1,36 @@
+/* schedule.c: rates and shares by the step number alone, in double, rounded once. */
+#include "train/schedule.h"
+
+#include <math.h>
+
+#define PI 3.14159265358979323846
+
+double schedule_fraction(const train_options *o, int epoch) {
+    int since = epoch - o->stage1_epochs; /* epochs of stage 2 before this one */
+    if (!o->boundary) return 1;
+    if (!o->relaxation) return o->fr0;
+    /* the released code counts from 1; over all of stage 2, as in the paper, from 0 */
+    return o->relax_epochs ? conr_boundary_fraction(o->fr0, since + 1, o->relax_epochs)
+                           : conr_boundary_fraction(o->fr0, since, o->epochs - o->stage1_epochs);
+}
+
+void schedule_at(const train_options *o, int64_t step, int64_t steps, step_values *out) {
+    int epoch = (int)(step / steps);
+    bool stage2 = epoch >= o->stage1_epochs;
+    double e = (double)(step + 1) / (double)steps, warm = o->warmup_epochs;
+    double rate = e <= warm ? e / warm : 0.5 * (1 + cos(PI * (e - warm) / o->epochs));
+    double own = o->predictor_lr_fixed ? 1 : rate;
+    double m = o->average, share = e / o->epochs;
+    if (!o->average_fixed) m = 1 - (1 - m) * (1 + cos(PI * share)) / 2;
+    double keep = floor(o->batch * (stage2 ? schedule_fraction(o, epoch) : 1) + 1e-9);
+    *out = (step_values){
+        .lr = {(float)(o->lr * rate * (stage2 ? o->stage2_lr : 1)),
+               (float)(o->lr * own * (stage2 ? o->stage2_predictor_lr : o->predictor_lr))},
+        .momentum = (float)o->momentum,
+        .decay = (float)o->decay,
+        .average = (float)m,
+        .keep = keep < 1 ? 1 : (int32_t)keep,
+        .epoch = (uint32_t)epoch,
+        .step = (uint32_t)step,
+    };
+}
