@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int conr_open(const char *device_name, int threads, conr **out) {
     *out = NULL;
@@ -17,9 +16,9 @@ int conr_open(const char *device_name, int threads, conr **out) {
         free(c);
         return rc;
     }
-    bool reaches = strncmp(c->dev->name, "cuda", 4) != 0;
     c->host = c->dev;
-    if (!reaches && (rc = device_open_shared("cpu", threads, local, locals, &c->host)) < 0) {
+    if (!c->dev->host_memory &&
+        (rc = device_open_shared("cpu", threads, local, locals, &c->host)) < 0) {
         device_close(c->dev);
         free(c);
         return rc;

@@ -21,6 +21,8 @@ static int open_as(const char *name, int threads, int local, int locals, device 
     dev->threads = ref ? 1 : threads ? threads : cores(locals);
     dev->local = local;
     if (!strncmp(name, "cuda", 4)) return device_cuda_open(dev, name);
+    dev->host_memory = true;
+    dev->is_ref = ref;
     dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (!ref) return device_cpu_open(dev);
     device_ref_ops(&dev->op);

@@ -298,13 +298,19 @@ typedef struct device_ops {
 } device_ops;
 
 struct device {
-    const char *name;  /* "ref", "cpu", "cuda" */
+    const char *name;  /* "ref", "cpu", "cuda": for messages; code asks the properties below */
     const char *words; /* the machine in words, or NULL; the backend's */
     act_type type;     /* of activations */
     size_t act_size;   /* bytes of one */
     int threads;
     int local;     /* of the processes on this machine, which one: chooses a GPU */
     size_t memory; /* bytes that may be taken in all; 0: unknown */
+    /* properties */
+    bool host_memory; /* alloc returns memory that the host can read and write directly */
+    bool is_gpu;      /* a CUDA device: NCCL reaches its memory */
+    bool is_ref;      /* the reference itself: there is nothing to check it against */
+    bool kernel_bits; /* op.gemm has the bits of kernels/gemm.h, so host algorithms built on those
+                         kernels may stand in for it */
     device_ops op;
     void *own;           /* the backend's */
     const char *choices; /* a file in which choices made by time are kept, so that the same bits

@@ -56,7 +56,6 @@ static int checked(int result, const char *what) {
 
 static group *group_of(const ranks *r) { return r->own ? r->own : &world; }
 static int parts(size_t n) { return n > CHUNK ? CHUNK : (int)n; }
-static bool on_gpu(const device *dev) { return !strncmp(dev->name, "cuda", 4); }
 
 static void timed(double before, double *also) {
     double took = clock_now() - before;
@@ -198,7 +197,7 @@ int ranks_sum(ranks *r, device *dev, float *x, size_t n) {
     int rc = 0;
     ranks_gpu *g;
     if (!r->talks) return 0;
-    if (on_gpu(dev)) {
+    if (dev->is_gpu) {
         TRY(gpu_of(r, dev, &g));
         TRY(watch_begin(dev, false));
         TRY(ranks_gpu_sum(g, dev, x, n, false));
@@ -227,7 +226,7 @@ int ranks_mean_begin(ranks *r, device *dev, float *x, size_t n) {
     ranks_gpu *gpu;
     group *g = group_of(r);
     if (!r->talks || n == 0) return 0;
-    if (on_gpu(dev))
+    if (dev->is_gpu)
         return (rc = gpu_of(r, dev, &gpu)) < 0 ? rc : ranks_gpu_mean_begin(gpu, dev, x, n);
     TRY(dev->op.sync(dev));
     double before = clock_now();
@@ -249,7 +248,7 @@ int ranks_mean_end(ranks *r, device *dev) {
     ranks_gpu *gpu;
     group *g = group_of(r);
     if (!r->talks) return 0;
-    if (on_gpu(dev)) {
+    if (dev->is_gpu) {
         TRY(gpu_of(r, dev, &gpu));
         TRY(watch_begin(dev, true));
         TRY(ranks_gpu_mean_end(gpu, dev));
@@ -271,7 +270,7 @@ int ranks_gather(ranks *r, device *dev, const void *mine, size_t bytes, void *al
     int rc = 0;
     ranks_gpu *g;
     if (!r->talks) return all == mine ? 0 : dev->op.copy(dev, all, mine, bytes);
-    if (on_gpu(dev)) {
+    if (dev->is_gpu) {
         TRY(gpu_of(r, dev, &g));
         TRY(watch_begin(dev, false));
         TRY(ranks_gpu_gather(g, dev, mine, bytes, all));
@@ -288,7 +287,7 @@ int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float
     const float *part = d_all + (size_t)r->rank * n;
     if (!r->talks)
         return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
-    if (on_gpu(dev)) return ranks_gpu_scale(dev, part, n, (float)r->count, d_mine);
+    if (dev->is_gpu) return ranks_gpu_scale(dev, part, n, (float)r->count, d_mine);
     TRY(dev->op.sync(dev));
     for (size_t i = 0; i < n; i++) d_mine[i] = (float)r->count * part[i];
 done:

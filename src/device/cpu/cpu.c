@@ -17,6 +17,7 @@ int device_cpu_open(device *dev) {
     device_ops *op = &dev->op;
     dev->own = memory_new("cpu device", 1, sizeof(cpu_own));
     if (!dev->own) return CONR_ENOMEM;
+    dev->kernel_bits = true;
     device_ref_ops(op);
     op->close = cpu_close;
     op->gemm = cpu_gemm;
