@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "conr.h"
 #include "kernels/isa.h"
 #include "kernels/quad.h"
 
@@ -257,11 +258,11 @@ static void scale(const product *p) {
         }
 }
 
-int cpu_gemm(device *dev, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
-             int lda, const float *b, int ldb, float beta, float *c, int ldc) {
+int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda,
+         const float *b, int ldb, float beta, float *c, int ldc) {
     if (m <= 0 || n <= 0) return 0;
     const gemm_kernel *g = gemm_kernel_best();
-    int threads = (double)m * n * k < SMALL ? 1 : dev->threads;
+    if ((double)m * n * k < SMALL) threads = 1;
     const product p = {
         g, block_rows(m, threads, g->mr), ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c};
     if (k <= 0 || alpha == 0) return scale(&p), 0;

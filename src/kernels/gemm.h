@@ -12,7 +12,8 @@
 #ifndef CONR_CPU_GEMM_H
 #define CONR_CPU_GEMM_H
 
-#include "device/device.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 enum {
     GEMM_KC = 256, /* numbers of a sum that are added up in one go */
@@ -69,8 +70,10 @@ static inline size_t gemm_panels_size(int n, int k, int width) {
 }
 void gemm_pack_all(const float *x, int n, int k, int width, int threads, float *panels);
 
-/* device_ops.gemm */
-int cpu_gemm(device *dev, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
-             int lda, const float *b, int ldb, float beta, float *c, int ldc);
+/* Row-major C = alpha op(A) op(B) + beta C on up to `threads` threads; op transposes if ta or tb.
+ * op(A): [m,k], op(B): [k,n], C: [m,n]; lda, ldb, ldc: floats from one stored row to the next.
+ * beta = 0 does not read C.  Fails only if there is no memory for the panels. */
+int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda,
+         const float *b, int ldb, float beta, float *c, int ldc);
 
 #endif

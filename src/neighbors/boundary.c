@@ -77,11 +77,11 @@ int conr_boundary(conr *c, const float *features, int64_t rows, int64_t width, c
     centers = memory_new("boundary", (size_t)K * d, sizeof *centers);
     TRY(sizes && centers ? 0 : CONR_ENOMEM);
     memcpy(centers, centroids, (size_t)K * d * sizeof *centers);
-    if (normalize_centroids) TRY(cpu_rows_normalize(c->host, centroids, K, d, centers, sizes));
+    if (normalize_centroids) rows_normalize(c->host->threads, centroids, K, d, centers, sizes);
     if (metric == CONR_COSINE) {
         unit = memory_new("boundary", (size_t)n * d, sizeof *unit);
         TRY(unit ? 0 : CONR_ENOMEM);
-        TRY(cpu_rows_normalize(c->host, features, n, d, unit, sizes));
+        rows_normalize(c->host->threads, features, n, d, unit, sizes);
         features = unit;
     }
 #pragma omp parallel for num_threads(c->host->threads) schedule(static)

@@ -13,6 +13,24 @@
 
 static void cpu_close(device *dev) { free(dev->own); }
 
+/* ---- the kernels as entries of the table ---- */
+
+static int cpu_gemm(device *dev, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
+                    int lda, const float *b, int ldb, float beta, float *c, int ldc) {
+    return gemm(dev->threads, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+static int cpu_rows_normalize(device *dev, const float *x, int n, int d, float *out, float *norm) {
+    rows_normalize(dev->threads, x, n, d, out, norm);
+    return 0;
+}
+
+static int cpu_rows_normalize_back(device *dev, const float *out, const float *norm,
+                                   const float *dout, int n, int d, float *dx) {
+    rows_normalize_back(dev->threads, out, norm, dout, n, d, dx);
+    return 0;
+}
+
 int device_cpu_open(device *dev) {
     device_ops *op = &dev->op;
     dev->own = memory_new("cpu device", 1, sizeof(cpu_own));

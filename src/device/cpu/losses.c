@@ -171,7 +171,8 @@ static int cpu_contrast(device *dev, const float *q, const float *key, int n, in
     half h = {q, key, n, d, near, k, weight, factor};
     double part[PARTS] = {0}, value = 0;
     int rc = 0;
-    TRY(cpu_gemm(dev, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits, size));
+    TRY(gemm(dev->threads, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits,
+             size));
 #pragma omp parallel for num_threads(threads_for(dev, (size_t)n *size)) schedule(static)
     for (int p = 0; p < PARTS; p++)
         for (int i = (int)((int64_t)n * p / PARTS); i < (int)((int64_t)n * (p + 1) / PARTS); i++)
@@ -179,7 +180,7 @@ static int cpu_contrast(device *dev, const float *q, const float *key, int n, in
                                     dq + (size_t)i * d);
     for (int p = 0; p < PARTS; p++) value += part[p];
     *loss = (float)(*loss + value);
-    TRY(cpu_gemm(dev, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d));
+    TRY(gemm(dev->threads, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d));
 done:
     return rc;
 }
