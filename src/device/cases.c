@@ -127,10 +127,6 @@ const op_case case_list[] = {
     ROWS(5, 5, 7),
     {CASE_TOP_K, 256, 1024, 1, 1, 1024, 10, 0, 0, 1, 1},
     {CASE_TOP_K, 7, 7, 1, 1, 9, 9, 0, 0, 1, 0},
-    {CASE_ARGMIN, 300, 60000, 1, 1, 10, 0, 0, 0, 1, 0},
-    {CASE_ARGMIN, 5, 5, 1, 1, 201, 0, 0, 0, 1, 0},
-    {CASE_SUMS_BY_LABEL, 500, 20000, 1, 1, 256, 10, 0, 0, 1, 0},
-    {CASE_SUMS_BY_LABEL, 9, 9, 1, 1, 3, 20, 0, 0, 1, 0},
     {CASE_SGD, 1001, 4000000, 1, 1, 1, 1, 0, 0, 1, 0},
     {CASE_SGD, 1001, 4000000, 1, 1, 1, 1, 0, 0, 1, 1},
     {CASE_AVERAGE, 1001, 4000000, 1, 1, 1, 1, 0, 0, 1, 0},
@@ -165,8 +161,6 @@ static const char *const names[] = {
     [CASE_ROWS] = "rows_normalize",
     [CASE_ROWS_BACK] = "rows_normalize_back",
     [CASE_TOP_K] = "top_k",
-    [CASE_ARGMIN] = "argmin",
-    [CASE_SUMS_BY_LABEL] = "sums_by_label",
     [CASE_SGD] = "sgd",
     [CASE_ROWS_TAKE] = "rows_take",
     [CASE_RING_PUT] = "ring_put",
@@ -210,7 +204,6 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
         break;
     case CASE_GEMM: snprintf(out, size, "%dx%dx%d %s", n, c->ci, c->co, gemm[c->variant]); break;
     case CASE_TOP_K: snprintf(out, size, "%d of %dx%d", c->co, n, c->ci); break;
-    case CASE_SUMS_BY_LABEL: snprintf(out, size, "%dx%d, K %d", n, c->ci, c->co); break;
     case CASE_SGD: snprintf(out, size, "%d, average %s", n, c->variant ? "first" : "last"); break;
     case CASE_AVERAGE: snprintf(out, size, "%d", n); break;
     case CASE_ROWS_TAKE: snprintf(out, size, "%dx%d of %d", n, c->ci, c->co); break;
@@ -615,17 +608,6 @@ static int open_rows(trial *t) {
         TRY(slot(t, n * co * sizeof *t->ids, (void **)&t->ids));
         TRY(result_floats(t, n * co, &t->cc));
         break;
-    case CASE_ARGMIN:
-        TRY(floats_of(t, size, 1, 0, &t->a));
-        TRY(slot(t, n * sizeof *t->ids, (void **)&t->ids));
-        TRY(result_floats(t, n, &t->cc));
-        break;
-    case CASE_SUMS_BY_LABEL:
-        TRY(floats_of(t, size, 1, 0, &t->a));
-        TRY(ints_of(t, n, -1, co, &t->ids)); /* -1: belongs to nobody */
-        TRY(result_floats(t, (size_t)co * ci, &t->cc));
-        TRY(slot(t, (size_t)co * sizeof(int32_t), (void **)&t->v));
-        break;
     default:
         TRY(floats_of(t, n, 1, 0, &t->w));
         TRY(floats_of(t, n, 1, 0, &t->average));
@@ -654,9 +636,6 @@ static int run_rows(trial *t) {
     case CASE_TOP_K:
         return dev->op.top_k(dev, t->a, n, ci, ci, t->c.variant && n <= ci ? 0 : -1, co, t->ids,
                              t->cc);
-    case CASE_ARGMIN: return dev->op.argmin(dev, t->a, n, ci, ci, t->ids, t->cc);
-    case CASE_SUMS_BY_LABEL:
-        return dev->op.sums_by_label(dev, t->a, n, ci, t->ids, co, t->cc, (int32_t *)t->v);
     case CASE_AVERAGE: return dev->op.average(dev, t->at, (size_t)n, t->w, t->average);
     default:
         return dev->op.sgd(dev, t->at, 1, t->c.variant, 1, (size_t)n, t->w, t->dw, t->v,

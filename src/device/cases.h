@@ -22,8 +22,6 @@ typedef enum case_op {
     CASE_ROWS,
     CASE_ROWS_BACK,
     CASE_TOP_K,
-    CASE_ARGMIN,
-    CASE_SUMS_BY_LABEL,
     CASE_SGD,
     CASE_ROWS_TAKE,
     CASE_RING_PUT,

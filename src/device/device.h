@@ -221,11 +221,6 @@ typedef struct device_ops {
      * then the larger value, then the lower column.  k <= m.  ids: [n,k]; values: [n,k] or NULL. */
     int (*top_k)(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
                  float *values);
-    /* The smallest of each row, the first of equals.  ids: [n]; values: [n] or NULL. */
-    int (*argmin)(device *dev, const float *s, int n, int m, int ld, int32_t *ids, float *values);
-    /* sums[K,d] and counts[K] of the rows with each label; labels outside [0,K) are left out. */
-    int (*sums_by_label)(device *dev, const float *x, int n, int d, const int32_t *label, int K,
-                         float *sums, int32_t *counts);
 
     /* The losses of one half batch: unit rows q [n,d] are pulled towards unit rows key [n,d].
      * near: [n,k], the rows of key that row i is pulled to; NULL with k = 1: row i itself.

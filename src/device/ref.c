@@ -468,35 +468,6 @@ static int ref_top_k(device *dev, const float *s, int n, int m, int ld, int self
     return 0;
 }
 
-static int ref_argmin(device *dev, const float *s, int n, int m, int ld, int32_t *ids,
-                      float *values) {
-    (void)dev;
-    for (int i = 0; i < n; i++, s += ld) {
-        int best = 0;
-        for (int j = 1; j < m; j++)
-            if (s[j] < s[best]) best = j;
-        ids[i] = best;
-        if (values) values[i] = s[best];
-    }
-    return 0;
-}
-
-static int ref_sums_by_label(device *dev, const float *x, int n, int d, const int32_t *label, int K,
-                             float *sums, int32_t *counts) {
-    (void)dev;
-    for (int c = 0; c < K; c++) counts[c] = 0;
-    for (int i = 0; i < n; i++)
-        if (label[i] >= 0 && label[i] < K) counts[label[i]]++;
-    for (int c = 0; c < K; c++)
-        for (int j = 0; j < d; j++) {
-            double sum = 0;
-            for (int i = 0; i < n; i++)
-                if (label[i] == c) sum += x[(size_t)i * d + j];
-            sums[(size_t)c * d + j] = (float)sum;
-        }
-    return 0;
-}
-
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 static double dot(const float *a, const float *b, int d) {
@@ -662,8 +633,6 @@ void device_ref_ops(device_ops *op) {
         .rows_take = ref_rows_take,
         .ring_put = ref_ring_put,
         .top_k = ref_top_k,
-        .argmin = ref_argmin,
-        .sums_by_label = ref_sums_by_label,
         .pull = ref_pull,
         .contrast = ref_contrast,
         .boundary = ref_boundary,

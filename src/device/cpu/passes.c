@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "kernels/quad.h"
 
-#include <omp.h>
 #include <string.h>
 
 enum {
@@ -335,48 +334,6 @@ static int cpu_top_k(device *dev, const float *s, int n, int m, int ld, int self
     return 0;
 }
 
-static int cpu_argmin(device *dev, const float *s, int n, int m, int ld, int32_t *ids,
-                      float *values) {
-    device_ops ref;
-    device_ref_ops(&ref);
-#pragma omp parallel for num_threads(threads_for(dev, (size_t)n *m)) schedule(static)
-    for (int i = 0; i < n; i++)
-        ref.argmin(dev, s + (size_t)i * ld, 1, m, ld, ids + i, values ? values + i : NULL);
-    return 0;
-}
-
-/* Each thread owns columns and goes over all rows once, in order. */
-static int cpu_sums_by_label(device *dev, const float *x, int n, int d, const int32_t *label, int K,
-                             float *sums, int32_t *counts) {
-    enum { COLUMNS = 16 };
-    memset(counts, 0, (size_t)K * sizeof *counts);
-    for (int i = 0; i < n; i++)
-        if (label[i] >= 0 && label[i] < K) counts[label[i]]++;
-    if ((size_t)K * COLUMNS * dev->threads * 2 > CPU_SCRATCH) {
-        device_ops ref;
-        device_ref_ops(&ref);
-        return ref.sums_by_label(dev, x, n, d, label, K, sums, counts);
-    }
-#pragma omp parallel num_threads(threads_for(dev, (size_t)n *d))
-    {
-        double *sum = (double *)scratch_of(dev) + (size_t)omp_get_thread_num() * K * COLUMNS;
-#pragma omp for schedule(static)
-        for (int c = 0; c < d; c += COLUMNS) {
-            int width = least(COLUMNS, d - c);
-            memset(sum, 0, (size_t)K * COLUMNS * sizeof *sum);
-            for (int i = 0; i < n; i++) {
-                if (label[i] < 0 || label[i] >= K) continue;
-                double *to = sum + (size_t)label[i] * COLUMNS;
-                for (int j = 0; j < width; j++) to[j] += x[(size_t)i * d + c + j];
-            }
-            for (int k = 0; k < K; k++)
-                for (int j = 0; j < width; j++)
-                    sums[(size_t)k * d + c + j] = (float)sum[(size_t)k * COLUMNS + j];
-        }
-    }
-    return 0;
-}
-
 /* The reference's expressions, so the same bits. */
 static int cpu_sgd(device *dev, const step_values *at, int which, bool average_first, float scale,
                    size_t n, float *w, const float *dw, float *v, float *average) {
@@ -420,8 +377,6 @@ void cpu_passes(device_ops *op) {
     op->norm_back_sums = cpu_norm_back_sums;
     op->norm_back_apply = cpu_norm_back_apply;
     op->top_k = cpu_top_k;
-    op->argmin = cpu_argmin;
-    op->sums_by_label = cpu_sums_by_label;
     op->average = cpu_average;
     op->sgd = cpu_sgd;
 }
