@@ -175,7 +175,7 @@ done:
 int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
                    const conr_neighbors_options *options, int32_t *ids) {
     conr_neighbors_options o = *options;
-    int rc = 0, there = ARRAYS_THERE(c, features, ids);
+    int rc = 0, there = ARRAYS_ON_DEVICE(c, features, ids);
     if (there < 0) return there;
     if ((rc = check_options(&o)) < 0) return rc;
     rc = there ? numbers_check_shape("features", features, rows, width)

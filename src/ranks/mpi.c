@@ -277,7 +277,7 @@ int ranks_gather(ranks *r, device *dev, const void *mine, size_t bytes, void *al
         return watch_end(dev);
     }
     TRY(dev->op.sync(dev));
-    TRY(ranks_share(r, mine, bytes, all));
+    TRY(ranks_all_gather(r, mine, bytes, all));
 done:
     return rc;
 }
@@ -296,9 +296,11 @@ done:
 
 /* ---- host memory ----------------------------------------------------------------------------- */
 
-int ranks_tell(ranks *r, void *x, size_t bytes) { return ranks_tell_from(r, 0, x, bytes); }
+int ranks_broadcast(ranks *r, void *x, size_t bytes) {
+    return ranks_broadcast_from(r, 0, x, bytes);
+}
 
-int ranks_tell_from(ranks *r, int who, void *x, size_t bytes) {
+int ranks_broadcast_from(ranks *r, int who, void *x, size_t bytes) {
     int rc = 0;
     if (!r->talks) return 0;
     double before = clock_now();
@@ -310,7 +312,7 @@ done:
     return rc;
 }
 
-int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
+int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all) {
     int rc = 0;
     ASSERT(bytes <= INT_MAX);
     if (!r->talks) {

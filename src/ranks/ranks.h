@@ -45,9 +45,9 @@ int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float
 
 /* ---- host memory, at once ---- */
 
-int ranks_tell(ranks *r, void *x, size_t bytes);                      /* from rank 0 to all */
-int ranks_tell_from(ranks *r, int who, void *x, size_t bytes);        /* from any one of them */
-int ranks_share(ranks *r, const void *mine, size_t bytes, void *all); /* all: [count][bytes] */
+int ranks_broadcast(ranks *r, void *x, size_t bytes);               /* from rank 0 to all */
+int ranks_broadcast_from(ranks *r, int who, void *x, size_t bytes); /* from any one of them */
+int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all); /* all: [count][bytes] */
 /* Whether any rank says yes.  To stop by this is to end well, whatever the exit code. */
 int ranks_any(ranks *r, bool yes, bool *any);
 

@@ -27,9 +27,9 @@ static void collectives(void **state) {
     assert_ok(ranks_mean(&all, dev, x, 3));
     assert_true(x[1] == (float)n);
     x[0] = (float)(all.rank + 7);
-    assert_ok(ranks_tell(&all, x, sizeof *x));
+    assert_ok(ranks_broadcast(&all, x, sizeof *x));
     assert_true(x[0] == 7);
-    assert_ok(ranks_share(&all, &all.rank, sizeof all.rank, parts));
+    assert_ok(ranks_all_gather(&all, &all.rank, sizeof all.rank, parts));
     for (int i = 0; i < n; i++) assert_int_equal(((int *)(void *)parts)[i], i);
     /* neighbors as ranks of their own */
     ranks pair;

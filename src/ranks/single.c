@@ -54,17 +54,17 @@ int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float
     return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
 }
 
-int ranks_tell(ranks *r, void *x, size_t bytes) {
+int ranks_broadcast(ranks *r, void *x, size_t bytes) {
     (void)r, (void)x, (void)bytes;
     return 0;
 }
 
-int ranks_tell_from(ranks *r, int who, void *x, size_t bytes) {
+int ranks_broadcast_from(ranks *r, int who, void *x, size_t bytes) {
     (void)r, (void)who, (void)x, (void)bytes;
     return 0;
 }
 
-int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
+int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all) {
     (void)r;
     if (all != mine) memcpy(all, mine, bytes);
     return 0;
