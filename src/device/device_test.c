@@ -105,12 +105,25 @@ static void a_difference_is_seen(void **state) {
     device_close(dev);
 }
 
+static void refuses_devices(void **state) {
+    (void)state;
+    device *none, *dev;
+    assert_ok(device_open("ref", 1, &dev));
+    assert_fails(CONR_EINVAL, "no such device", device_open("gpu", 0, &none));
+    assert_null(none);
+    assert_fails(CONR_EINVAL, "threads: -1", device_open("cpu", -1, &none));
+    assert_fails(CONR_EDEVICE, "no CUDA", device_open("cuda:0", 0, &none));
+    void *p;
+    assert_fails(CONR_ENOMEM, "no memory", dev->op.alloc(dev, SIZE_MAX, &p));
+    assert_fails(CONR_ENOMEM, "no memory", dev->op.alloc(dev, (size_t)1 << 60, &p));
+    device_close(dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_equals_ref),
-        cmocka_unit_test(threads_do_not_change_bits),
-        cmocka_unit_test(properties),
-        cmocka_unit_test(a_difference_is_seen),
+        cmocka_unit_test(cpu_equals_ref),  cmocka_unit_test(threads_do_not_change_bits),
+        cmocka_unit_test(properties),      cmocka_unit_test(a_difference_is_seen),
+        cmocka_unit_test(refuses_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
