@@ -27,7 +27,7 @@
     {CASE_ROWS, check, time, 1, 1, d, d, 0, 0, 1, 0}, {                                            \
         CASE_ROWS_BACK, check, time, 1, 1, d, d, 0, 0, 1, 0                                        \
     }
-/* k neighbors, and the queue's rows */
+/* k neighbors; queue: its rows */
 #define LOSS(op, n, d, k, queue, variant)                                                          \
     { op, n, n, 1, 1, d, k, queue, 0, 1, variant }
 
@@ -44,17 +44,17 @@ const op_case case_list[] = {
     CONV(1, 32, 8, 8, 256, 512, 3, 2, 1, 0),
     CONV(2, 32, 8, 8, 256, 512, 1, 2, 1, 0),
     CONV(1, 32, 4, 4, 512, 512, 3, 1, 1, 0),
-    /* heads */
+    /* projector and predictor */
     CONV(4, 64, 1, 1, 512, 4096, 1, 1, 2, 1),
     CONV(4, 64, 1, 1, 4096, 256, 1, 1, 2, 1),
-    /* ImageNet stem, the demo's net */
+    /* the ImageNet stem, and the network of the demo */
     CONV(1, 8, 96, 96, 3, 64, 7, 2, 1, 0),
     CONV(2, 256, 28, 28, 1, 16, 3, 2, 2, 0),
     CONV(2, 256, 14, 14, 16, 16, 3, 1, 2, 0),
     CONV(2, 256, 14, 14, 16, 32, 3, 2, 2, 0),
     CONV(2, 256, 7, 7, 32, 32, 3, 1, 2, 0),
     CONV(2, 256, 4, 4, 64, 64, 3, 1, 2, 0),
-    /* odd ones */
+    /* odd shapes */
     CONV(3, 6, 33, 47, 3, 10, 3, 1, 3, 0),
     CONV(2, 6, 17, 24, 5, 7, 3, 1, 1, 2),
     CONV(4, 6, 9, 7, 13, 9, 3, 2, 2, 2),
@@ -62,26 +62,26 @@ const op_case case_list[] = {
     CONV(2, 6, 4, 6, 64, 72, 3, 1, 2, 2),
     CONV(3, 6, 32, 32, 64, 64, 3, 1, 3, 2),
     CONV(1, 1, 3, 3, 65, 67, 3, 1, 1, 0),
-    CONV(2, 8, 37, 45, 16, 20, 3, 1, 2, 2), /* more tiles than Winograd takes at once */
+    CONV(2, 8, 37, 45, 16, 20, 3, 1, 2, 2), /* more tiles than a Winograd block holds */
     CONV(4, 8, 30, 31, 36, 16, 3, 1, 1, 0),
     CONV(2, 2, 16, 16, 1, 1, 7, 2, 2, 0),
     CONV(6, 6, 4, 2, 3, 5, 7, 2, 1, 2),   /* a panel of pixels spans many rows of the map */
     CONV(2, 2, 9, 6, 12, 20, 3, 1, 1, 2), /* a panel of channels spans taps */
-    CONV(2, 6, 9, 8, 16, 20, 3, 1, 2, 1), /* a bias where Winograd is taken */
+    CONV(2, 6, 9, 8, 16, 20, 3, 1, 2, 1), /* a bias with Winograd */
     CONV(2, 6, 9, 8, 20, 16, 3, 2, 1, 1),
-    /* Winograd's edges, with tiles enough for them: two, three, one outputs in the last tile */
+    /* Winograd edges, with enough tiles to have them: two, three, one outputs in the last tile */
     CONV(10, 10, 14, 14, 16, 16, 3, 1, 2, 0),
     CONV(15, 15, 15, 10, 20, 16, 3, 1, 3, 2),
     CONV(36, 36, 7, 7, 16, 24, 3, 1, 2, 2),
     CONV(39, 39, 5, 13, 16, 16, 3, 1, 1, 0),
     CONV(36, 36, 14, 14, 16, 32, 3, 2, 2, 0),
     CONV(18, 18, 13, 29, 20, 16, 3, 2, 3, 2),
-    /* its tiles of six and four outputs: both, sixes alone, two fours, many channels */
+    /* Winograd tiles of six and four outputs: both, only sixes, two fours, many channels */
     CONV(10, 10, 16, 10, 36, 32, 3, 1, 2, 2),
     CONV(10, 10, 18, 12, 32, 40, 3, 1, 1, 1),
     CONV(6, 6, 14, 32, 32, 32, 3, 1, 3, 0),
     CONV(20, 20, 12, 10, 80, 80, 3, 1, 2, 2),
-    /* stems: pixels 1, 2, 3 and 6 numbers apart, outputs that fill no panel, one and many bands */
+    /* stems: pixels 1, 2, 3 and 6 floats apart, outputs that fill no panel, one band and many */
     CONV(2, 6, 13, 11, 1, 20, 3, 1, 2, 0),
     CONV(1, 6, 70, 83, 1, 17, 3, 2, 1, 2),
     CONV(2, 6, 41, 35, 3, 24, 5, 1, 2, 0),
@@ -89,7 +89,7 @@ const op_case case_list[] = {
     CONV(2, 6, 9, 10, 3, 16, 1, 1, 1, 0), /* no padding */
     CONV(2, 6, 8, 9, 3, 7, 2, 2, 1, 1),   /* a bias */
     CONV(2, 6, 5, 1, 3, 8, 3, 2, 2, 0),   /* a map one pixel wide */
-    CONV(1, 1, 3, 600, 1, 5, 3, 1, 1, 0), /* a row that is more than a band */
+    CONV(1, 1, 3, 600, 1, 5, 3, 1, 1, 0), /* a row longer than a band */
     CONV(2, 6, 21, 18, 3, 10, 7, 1, 2, 2),
     CONV(2, 6, 12, 17, 1, 10, 6, 2, 1, 0),
     CONV(2, 6, 7, 8, 3, 10, 1, 2, 1, 0), /* pixels that no output sees */
@@ -105,7 +105,7 @@ const op_case case_list[] = {
 
     POOL(CASE_MAX_POOL, 2, 16, 48, 48, 64, 0),
     POOL(CASE_MAX_POOL, 3, 3, 9, 13, 5, 0),
-    POOL(CASE_MAX_POOL, 2, 2, 8, 37, 70, 1), /* more than the CPU's gradient takes at once */
+    POOL(CASE_MAX_POOL, 2, 2, 8, 37, 70, 1), /* more than one tile of the CPU gradient */
     POOL(CASE_MAX_POOL, 2, 2, 1, 2, 3, 1),
     POOL(CASE_MEAN_POOL, 4, 32, 4, 4, 512, 0),
     POOL(CASE_MEAN_POOL, 3, 3, 5, 3, 7, 0),
@@ -178,7 +178,7 @@ static int out_side(const op_case *c, int side) {
 }
 
 void case_shape_text(const op_case *c, int n, char *out, size_t size) {
-    static const char *const norm[] = {"", " + residual", " + shortcut", " relu alone"};
+    static const char *const norm[] = {"", " + residual", " + shortcut", " relu only"};
     static const char *const gemm[] = {"A B", "A' B", "A B'", "A' B'"};
     switch (c->op) {
     case CASE_CONV_FORWARD:
@@ -227,7 +227,7 @@ double case_flops(const op_case *c, int n) {
 
 double case_bytes(const op_case *c, int n) {
     double map = (double)n * c->h * c->w * c->ci, rows = (double)n * c->ci;
-    double touches = 0; /* of floats */
+    double touches = 0; /* floats read or written */
     switch (c->op) {
     case CASE_CONV_FORWARD:
     case CASE_CONV_BACK_DATA:
@@ -265,7 +265,7 @@ double case_bound(const op_case *c, int n, act_type type) {
     if (c->op == CASE_GEMM) length = c->co;
     if (c->op == CASE_CONTRAST) length = (double)c->k * c->ci;
     if (c->op == CASE_NORM_BACKWARD) length = (double)n * c->h * c->w;
-    /* A random walk of roundings is 6e-8 sqrt(length) of the signal at worst; the factor leaves
-     * room for Winograd's transforms (measured 2e-6 to 5e-6). */
+    /* A random walk of roundings is at most 6e-8 sqrt(length) of the signal; the constant leaves
+     * room for the transforms of Winograd (measured 2e-6 to 5e-6). */
     return is_conv(c) ? 1e-5 + 6e-8 * sqrt(length) : 2e-6 + 6e-8 * sqrt(length);
 }

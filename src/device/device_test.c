@@ -1,5 +1,5 @@
-/* device_test.c: every other device against ref, on the list of cases that `conr bench ops` times;
- * and the same bits for any number of threads. */
+/* device_test.c: cpu against ref on the list of cases that `conr bench ops` times, the same bits
+ * for any number of threads, and the properties of devices. */
 #include "base/test_help.h"
 #include "device/cases.h"
 #include "kernels/gemm.h"
@@ -78,7 +78,7 @@ static void properties(void **state) {
     assert_ok(device_open("cpu", 2, &cpu));
     assert_true(ref->is_ref && ref->host_memory && !ref->is_gpu && !ref->kernel_bits);
     assert_true(!cpu->is_ref && cpu->host_memory && !cpu->is_gpu && cpu->kernel_bits);
-    /* kernel_bits is true: the device and the kernel give the same product */
+    /* what kernel_bits claims: the device and the kernel give the same product */
     for (int i = 0; i < N * D; i++) f[i] = sinf(1.7f * (float)i);
     assert_ok(cpu->op.gemm(cpu, false, true, N, N, D, 1, f, D, f, D, 0, by_device, N));
     assert_ok(gemm(1, false, true, N, N, D, 1, f, D, f, D, 0, by_kernel, N));

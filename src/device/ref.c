@@ -14,7 +14,7 @@
 
 static void ref_close(device *dev) { (void)dev; }
 
-/* Large blocks ask for large pages, of which the processor's table holds a step's memory. */
+/* Large blocks ask for huge pages: their addresses then fit the TLB. */
 static int ref_alloc(device *dev, size_t bytes, void **out) {
     (void)dev;
     enum { SMALL = 256, PAGE = 2 << 20 };
@@ -25,7 +25,7 @@ static int ref_alloc(device *dev, size_t bytes, void **out) {
     void *p = aligned_alloc(align, rounded ? rounded : align);
     if (!p) return fail_memory("device", (double)bytes);
 #ifdef MADV_HUGEPAGE
-    if (align == PAGE) madvise(p, bytes / PAGE * PAGE, MADV_HUGEPAGE); /* a wish; no is fine */
+    if (align == PAGE) madvise(p, bytes / PAGE * PAGE, MADV_HUGEPAGE); /* a hint; refusal is fine */
 #endif
     memset(p, 0, bytes);
     *out = p;
@@ -54,7 +54,7 @@ static int ref_sync(device *dev) {
     return 0;
 }
 
-/* Nothing to learn by heart: the body is run each time. */
+/* Nothing is recorded: the body runs each time. */
 static int ref_repeat(device *dev, int (*body)(void *arg), void *arg, recording **r) {
     (void)dev, (void)r;
     return body(arg);
@@ -95,7 +95,7 @@ static int ref_rows_normalize(device *dev, const float *x, int n, int d, float *
         double squares = 0;
         for (int j = 0; j < d; j++) squares += (double)x[j] * x[j];
         double size = sqrt(squares);
-        norm[i] = (float)size;
+        if (norm) norm[i] = (float)size;
         for (int j = 0; j < d; j++) out[j] = size > 0 ? (float)(x[j] / size) : 0;
     }
     return 0;
@@ -138,7 +138,7 @@ static int ref_top_k(device *dev, const float *s, int n, int m, int ld, int self
     for (int i = 0; i < n; i++, s += ld, ids += k) {
         int found = 0, own = self < 0 ? -1 : self + i;
         if (own >= 0 && k > 0) ids[found++] = own;
-        int fixed = found; /* the own entry keeps its place */
+        int fixed = found; /* the own column keeps its place */
         for (int j = 0; j < m; j++) {
             if (j == own || k == fixed) continue;
             if (found == k && !(s[j] > s[ids[k - 1]])) continue;

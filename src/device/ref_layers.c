@@ -27,8 +27,8 @@ static void ref_conv_plan_free(device *dev, conv_plan *p) {
     free(p);
 }
 
-/* The input pixel under tap (ky,kx) of output pixel (oy,ox): its offset in pixels, or -1 where it
- * lies in the padding. */
+/* The input pixel under tap (ky,kx) of output pixel (oy,ox): its offset in pixels, or -1 if it lies
+ * in the padding. */
 static ptrdiff_t tap(const conv_shape *s, int image, int oy, int ox, int ky, int kx) {
     int y = oy * s->stride - s->pad + ky, x = ox * s->stride - s->pad + kx;
     if (y < 0 || y >= s->h || x < 0 || x >= s->w) return -1;
@@ -174,7 +174,7 @@ static int ref_norm_from_running(device *dev, int c, const float *running, float
     return 0;
 }
 
-/* Value of an operand at row r (of all n*hw), channel c, group g. */
+/* The value of an operand at row r (of all n*hw), channel c, group g. */
 static double normed_at(const normed *v, const norm_shape *s, int g, size_t r, int c) {
     double y = ((const float *)v->y)[r * s->c + c];
     if (!v->stat) return y;
@@ -202,7 +202,7 @@ static int ref_norm_apply(device *dev, const norm_shape *s, const normed *y, con
     return 0;
 }
 
-/* The gradient behind the ReLU at one place. */
+/* The gradient before the ReLU, of one element. */
 static double masked(const normed *y, const norm_shape *s, const act *z, bool relu, const act *dz,
                      int g, size_t r, int c) {
     double d = ((const float *)dz)[r * s->c + c];

@@ -33,8 +33,10 @@ static int ref_pull(device *dev, const float *q, const float *key, int n, int d,
     return 0;
 }
 
-/* With Z = sum_m e^l_im and u = log Z - s_ij a term is log(1 + e^u), its derivative by s_ij is
- * -away and by l_im away * e^l_im / Z, where away = 1 / (1 + e^-u) = 1 - e^s/(e^s + Z). */
+/* With Z = sum_m e^l_im and u = log Z - s_ij a term is log(1 + e^u).  Its derivatives are
+ *   by s_ij   -away
+ *   by l_im    away * e^l_im / Z
+ * where away = 1 / (1 + e^-u) = 1 - e^s/(e^s + Z). */
 static int ref_contrast(device *dev, const float *q, const float *key, int n, int d,
                         const int32_t *near, int k, const float *weight, float factor,
                         const float *queue, int size, float temperature, float *logits, float *loss,
@@ -71,7 +73,7 @@ static int ref_contrast(device *dev, const float *q, const float *key, int n, in
     return 0;
 }
 
-/* |f - centroid| of the own and of the nearest other cluster -> r. */
+/* The ratio r of the distances to the own centroid and to the nearest other one. */
 static float boundary_ratio(const float *f, const float *centroids, int d, int K, int own) {
     double inside = 0, nearest = INFINITY;
     for (int c = 0; c < K; c++) {
@@ -95,7 +97,7 @@ static int ref_boundary(device *dev, const step_values *at, const float *f, int 
                         bool over_batch, float *ratio, float *weight) {
     (void)dev;
     int kept = 0;
-    float sigma = INFINITY; /* the smallest ratio that so many do not exceed */
+    float sigma = INFINITY; /* the smallest ratio that at least `keep` rows do not exceed */
     for (int i = 0; i < n; i++)
         ratio[i] = boundary_ratio(f + (size_t)i * d, centroids, d, K, label[ids[i]]);
     for (int i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* ref_losses_test.c: the losses of the reference against their definition, the boundary filter, rows
- * and rings by hand. */
+/* ref_losses_test.c: the losses of the reference against their definition, the boundary filter,
+ * rows and rings by hand. */
 #include "base/test_help.h"
 #include "device/device.h"
 
@@ -37,7 +37,7 @@ static half_batch half_batch_make(void) {
     return h;
 }
 
-/* The definition of device.h in double, written the naive way.  temperature 0: pull. */
+/* The definition in device.h, written naively in double.  temperature 0: pull. */
 static double loss_value(const half_batch *h, bool listed, bool weighted, double temperature) {
     double value = 0;
     int k = listed ? LOSS_K : 1;
@@ -60,7 +60,7 @@ static double loss_value(const half_batch *h, bool listed, bool weighted, double
     return value;
 }
 
-/* Value by the definition, gradient by its finite differences. */
+/* The value against the definition, the gradient against its finite differences. */
 static void losses(void **state) {
     (void)state;
     for (int variant = 0; variant < 8; variant++) {
@@ -89,7 +89,7 @@ static void losses(void **state) {
             numeric[i] = (float)(factor * (up - down) / (above - h.q[i]));
             h.q[i] = old;
         }
-        /* the value is in double: what is left is the third derivative, step^2/6 of it */
+        /* the value is in double: what remains is step^2/6 of the third derivative */
         assert_close("dq", h.dq, numeric, LOSS_N * LOSS_D, 1e-5);
     }
 }
@@ -108,7 +108,7 @@ static void contrast_is_stable(void **state) {
     assert_true(fabsf(dq[0] - 1500) < 1e-3f && dq[1] == 0);
 }
 
-/* Points on a line, centroids at 0 and 4 (and 100): every ratio can be done by hand. */
+/* Points on a line, centroids at 0 and 4 (and 100): every ratio is easy to compute by hand. */
 static void boundary_filter(void **state) {
     (void)state;
     float f[] = {0, 1, 2, 3, 1, 2.5f}, centroids[] = {0, 4, 100}, ratio[6], weight[6];
@@ -129,13 +129,13 @@ static void boundary_filter(void **state) {
             }
         }
 
-    /* one cluster: nothing lies between; all tie */
+    /* one cluster: there is no boundary, all tie */
     step_values at = {.keep = 2};
     int32_t zero[6] = {0};
     assert_ok(dev->op.boundary(dev, &at, f, 6, 1, zero, zero, centroids, 1, false, ratio, weight));
     for (int i = 0; i < 6; i++) assert_true(ratio[i] == 0 && weight[i] == 1.0f / 6);
 
-    /* two clusters on one spot, and the point on it */
+    /* two centroids in the same place, and a point on them */
     float same[] = {1, 1}, point = 1;
     at.keep = 1;
     assert_ok(dev->op.boundary(dev, &at, &point, 1, 1, zero, zero, same, 2, false, ratio, weight));
@@ -155,7 +155,7 @@ static void rows_and_rings(void **state) {
     assert_ok(dev->op.ring_put(dev, &at, rows, 3, 1, ring, 5)); /* 3 4 0 */
     float want[] = {3, 0, 0, 1, 2};
     assert_memory_equal(ring, want, sizeof want);
-    at.step = 4000000000u; /* times 3 is beyond 32 bits; 12e9 mod 5 = 0 */
+    at.step = 4000000000u; /* times 3 exceeds 32 bits; 12e9 mod 5 = 0 */
     assert_ok(dev->op.ring_put(dev, &at, rows, 3, 1, ring, 5));
     float again[] = {1, 2, 3, 1, 2};
     assert_memory_equal(ring, again, sizeof again);

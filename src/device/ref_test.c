@@ -1,8 +1,8 @@
-/* ref_test.c: every operation of the reference against PyTorch and NumPy (golden/ops.safetensors,
- * computed there in double; here sums are double and results float, so 1e-6 is generous), and the
- * gradients once more by finite differences.  Batch norm may err by 5e-5: its sums are stored as
- * floats about the running mean, which in these cases lies up to 22 deviations off, and a rounding
- * of 6e-8 grows by the square of that. */
+/* ref_test.c: the reference against PyTorch and NumPy (golden/ops.safetensors), and its gradients
+ * against finite differences.  The golden values were computed in double; here sums are double and
+ * results float, so 1e-6 is generous.  Batch norm may be off by 5e-5: its sums are stored as floats
+ * about the running mean, which in these cases is up to 22 deviations away, and a rounding error of
+ * 6e-8 grows with the square of that. */
 #include "base/memory.h"
 #include "base/tensors.h"
 #include "base/test_help.h"
@@ -31,7 +31,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* ---- golden tensors, and memory that ends with the test -------------------------------------- */
+/* ---- golden tensors, and memory freed after each test ---------------------------------------- */
 
 static arena memory;
 
@@ -60,13 +60,13 @@ static float *take(const char *kind, int i, const char *name, size_t *count) {
     return out;
 }
 
-static float *fresh(size_t count) { /* full of NaN: what is not written shows */
+static float *fresh(size_t count) { /* filled with NaN: an element that is not written shows */
     float *out = arena_alloc(&memory, (count + 1) * sizeof *out);
     for (size_t i = 0; i < count; i++) out[i] = NAN;
     return out;
 }
 
-/* Integers of a golden tensor, which are small enough for floats. */
+/* The integers of a golden tensor; they are small enough for floats. */
 static int *take_ints(const char *kind, int i, const char *name) {
     size_t n;
     float *x = take(kind, i, name, &n);
@@ -118,7 +118,7 @@ static void convolutions(void **state) {
     assert_int_equal(cases, 8);
 }
 
-/* Sums per group, by the 1x1 convolution with the identity. */
+/* Sums per group, from a 1x1 convolution with the identity. */
 static float *sums_of(const float *y, int n, int h, int w, int c, int groups, const float *shift) {
     conv_plan *plan;
     conv_shape s = {n, h, w, c, c, 1, 1, 0, groups};
@@ -138,8 +138,8 @@ typedef struct operand {
     float *stat, *running;
 } operand;
 
-/* One normalized tensor of a case: statistics out of the batch, running ones moved; suffix "" or
- * "2". */
+/* One normalized tensor of a case: statistics of the batch, running statistics updated; suffix ""
+ * or "2". */
 static operand normalize(int i, const int *s, const char *suffix) {
     int n = s[0], h = s[1], w = s[2], c = s[3], groups = s[4];
     char name[32];
@@ -214,7 +214,7 @@ static void batch_norm(void **state) {
             check("norm", i, "dy2", dy);
         }
 
-        /* evaluation, by the running statistics before the batch */
+        /* evaluation, with the running statistics from before the batch */
         operand *both[] = {&y, &second};
         for (int k = 0; k < (kind == 2 ? 2 : 1); k++) {
             const char *mean = k ? "running_mean2" : "running_mean";
@@ -231,7 +231,8 @@ static void batch_norm(void **state) {
     assert_int_equal(cases, 6);
 }
 
-/* Passes of several groups: the running statistics take the mean over a pass's groups, once. */
+/* Passes of several groups: the running statistics take the mean over the groups of a pass,
+ * once. */
 static void running_statistics_by_pass(void **state) {
     (void)state;
     float sums[4][2][1] = {{{4}, {10}}, {{8}, {26}}, {{0}, {4}}, {{-4}, {12}}};
@@ -245,7 +246,7 @@ static void running_statistics_by_pass(void **state) {
     assert_true(fabs(running[0] - mean) < 1e-6 && fabs(running[1] - var) < 1e-6);
     float before[2] = {running[0], running[1]};
     assert_ok(dev->op.norm_finish(dev, 1, 4, 2, count, &sums[0][0][0], 0, running, &stat[0][0][0]));
-    assert_memory_equal(before, running, sizeof before); /* momentum 0: a second look */
+    assert_memory_equal(before, running, sizeof before); /* momentum 0: unchanged */
 }
 
 static void pools(void **state) {
@@ -298,7 +299,7 @@ static void sgd(void **state) {
         float *s = take("sgd", i, "scalars", NULL);
         int *before = take_ints("sgd", i, "before");
         step_values at = {.lr = {0, s[0]}, .momentum = s[1], .decay = s[2], .average = s[3]};
-        for (size_t j = 0; j < n; j++) dw[j] *= 4; /* undone by the scale */
+        for (size_t j = 0; j < n; j++) dw[j] *= 4; /* the scale undoes this */
         assert_ok(dev->op.sgd(dev, &at, 1, before[0], 0.25f, n, w, dw, v, average));
         check("sgd", i, "w_after", w);
         check("sgd", i, "v_after", v);
@@ -342,8 +343,8 @@ static void gemm(void **state) {
 
 /* ---- finite differences ---------------------------------------------------------------------- */
 
-/* f = sum of y * t over a small convolution + norm + ReLU; its gradient by the operations against
- * (f(x+h) - f(x-h)) / 2h for some of the inputs. */
+/* f = sum of z * t after a small convolution + norm + ReLU; its gradient, computed by the
+ * operations, against (f(x+h) - f(x-h)) / 2h for some of the inputs. */
 typedef struct chain {
     conv_plan *plan;
     float *x, *w, *gamma, *beta, *t;
@@ -413,7 +414,8 @@ static void finite_differences(void **state) {
             numeric[n] = (float)((up - down) / (2 * h));
             analytic[n] = part[k].gradient[i];
         }
-        /* the step crosses a few ReLU kinks and y is float: 1 % of the gradient's norm */
+        /* the step crosses a few kinks of the ReLU and y is float: 1 % of the norm of the
+         * gradient */
         assert_close(part[k].name, numeric, analytic, n, 1e-2);
     }
     dev->op.conv_plan_free(dev, c.plan);

@@ -17,9 +17,9 @@ struct trial {
     device *dev;
     op_case c;
     int n;
-    void *slot[SLOTS]; /* all device memory, to be freed */
+    void *slot[SLOTS]; /* all device memory of the trial */
     int n_slots;
-    act_type type;  /* that the inputs are rounded to */
+    act_type type;  /* the inputs are rounded to it */
     uint32_t drawn; /* tensors drawn so far: each has its own stream */
     output out[OUTPUTS];
     int n_outputs;

@@ -72,7 +72,7 @@ static int running_of(trial *t, int c, float **out) {
     return trial_floats(t, 2 * (size_t)c, 0.05, 1, out);
 }
 
-/* Statistics as norm_finish would give them for y ~ N(0,1): about 0 and 1. */
+/* Statistics as norm_finish would give them, all about 1. */
 static int stat_of(trial *t, int c, float **out) {
     int rc = 0;
     float *running;
@@ -124,8 +124,8 @@ done:
     return rc;
 }
 
-/* With a residual or shortcut the sign comes from z (here: extra), and the masked gradient goes on
- * to what was added, so it is an output of its own; else the mask is recomputed. */
+/* With a residual or shortcut the sign comes from z (here: extra), and the masked gradient is an
+ * output of its own, since what was added needs it too; else the mask is recomputed. */
 int trial_run_norm(trial *t) {
     int rc = 0;
     device *dev = t->dev;
@@ -159,7 +159,7 @@ int trial_open_pool(trial *t) {
     size_t xs = (size_t)t->n * c->h * c->w * c->ci;
     size_t ys = (size_t)t->n * c->ci * (max ? (size_t)((c->h + 1) / 2) * ((c->w + 1) / 2) : 1);
     TRY(trial_acts(t, xs, 1, &t->x));
-    if (c->variant) { /* behind a ReLU many maxima are zeros side by side */
+    if (c->variant) { /* after a ReLU many maxima are adjacent zeros */
         norm_shape all = {t->n, c->h * c->w, c->ci, 1};
         TRY(t->dev->op.norm_apply(t->dev, &all, &(normed){.y = t->x}, NULL, NULL, true, t->x));
     }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Three quarters of the rows pass the filter; the ring is about to wrap around. */
+/* Three quarters of the rows pass the boundary filter; the ring is about to wrap around. */
 static int step_of(trial *t) {
     int rc = 0;
     step_values at = {.lr = {0.01f, 0.1f}, .momentum = 0.9f, .decay = 5e-4f, .average = 0.99f};
@@ -41,7 +41,7 @@ int trial_open_rows(trial *t) {
         TRY(trial_floats(t, size, 1, 0, &t->cc));
         TRY(trial_result_floats(t, size, &t->v));
         break;
-    case CASE_TOP_K: /* only values are compared: equal numbers may come in any order elsewhere */
+    case CASE_TOP_K: /* only values are compared: other devices may order equal ones differently */
         TRY(trial_floats(t, size, 1, 0, &t->a));
         TRY(trial_alloc(t, n * co * sizeof *t->ids, (void **)&t->ids));
         TRY(trial_result_floats(t, n * co, &t->cc));
@@ -81,9 +81,9 @@ int trial_run_rows(trial *t) {
     }
 }
 
-/* ---- losses, and what goes with them --------------------------------------------------------- */
+/* ---- losses, and what they need -------------------------------------------------------------- */
 
-/* Unit rows, each `times` times. */
+/* Unit rows; with times > 1 each is repeated about that often. */
 static int unit_rows(trial *t, int n, int d, int times, float **out) {
     int rc = 0;
     float *drawn, *norm;
@@ -102,7 +102,7 @@ done:
     return rc;
 }
 
-/* Weights of the rows: some zero, as the filter gives them. */
+/* Weights of the rows, some of them zero, as from the boundary filter. */
 static int weights_of(trial *t) {
     int rc = 0;
     float *host = memory_new("case", (size_t)t->n, sizeof *host);

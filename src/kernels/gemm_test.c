@@ -72,7 +72,8 @@ static void nothing_to_add(void **state) {
     assert_ok(gemm(1, false, false, 0, 5, 3, 1, c, 1, c, 1, 0, c, 2));
 }
 
-/* F F^T has the same bits at [i,j] and [j,i], and those of the two rows multiplied by themselves. */
+/* F F^T has the same bits at [i,j] and [j,i], and those of the two rows multiplied by
+ * themselves. */
 static void bits_depend_only_on_the_rows(void **state) {
     (void)state;
     enum { N = 131, D = 515 };

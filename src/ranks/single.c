@@ -1,4 +1,4 @@
-/* single.c: ranks.h for one process: nothing to send, nobody to wait for. */
+/* single.c: ranks.h for a build without MPI: one process. */
 #include "ranks/ranks.h"
 
 #include "base/status.h"
@@ -10,8 +10,8 @@ int ranks_open(ranks *r) {
     *r = (ranks){.count = 1, .locals = 1};
     if (launched > 1)
         return fail(CONR_EINVAL,
-                    "%d processes were started, and this conr was built without MPI; build it with "
-                    "cmake --preset mpi, or set CONR_ALONE=1 where each works for itself",
+                    "%d processes were started, but this conr was built without MPI; build it with "
+                    "cmake --preset mpi, or set CONR_ALONE=1 to run each on its own",
                     launched);
     return 0;
 }
