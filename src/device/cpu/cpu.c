@@ -1,4 +1,4 @@
-/* cpu.c: the CPU's table: the reference, with what this machine does better put over it. */
+/* cpu.c: the table of the CPU: the reference, with faster entries in place of its own. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "device/cpu/conv.h"
