@@ -82,8 +82,7 @@ int conr_bench_ops(conr *c, const char *only, double seconds_per_case, conr_on_b
                    void *user) {
     int rc = 0, wrong = 0, run = 0;
     device *ref = NULL;
-    bool is_ref = !strcmp(c->dev->name, "ref");
-    if (!is_ref) TRY(device_open("ref", 1, &ref));
+    if (!c->dev->is_ref) TRY(device_open("ref", 1, &ref));
     for (int i = 0; i < case_count; i++) {
         char shape[96], line[160];
         conr_bench_row row = {.shape = shape};

@@ -310,7 +310,7 @@ static int measure(const timed *x, conr_bench_train_result *r) {
         if (took < r->seconds) r->seconds = took;
         r->steps += count;
         more = r->steps < 3 * count || clock_now() - start < x->seconds;
-        TRY(ranks_tell(x->ranks, &more, sizeof more)); /* the clock of one counts for all */
+        TRY(ranks_broadcast(x->ranks, &more, sizeof more)); /* the clock of one counts for all */
     }
     r->ranks = x->ranks->count;
     if (x->ranks->talks) TRY(measure_collectives(x, spent, r));

@@ -93,7 +93,7 @@ done:
 
 int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
                 const float *centroids, int K, int32_t *labels, float *distances) {
-    int rc, there = ARRAYS_THERE(c, features, centroids, labels, distances);
+    int rc, there = ARRAYS_ON_DEVICE(c, features, centroids, labels, distances);
     if (there < 0) return there;
     if (there) {
         if ((rc = numbers_check_shape("features", features, n, d)) < 0) return rc;
@@ -150,14 +150,14 @@ static int share_history(ranks *over, recorder *r) {
     int *counts = memory_new("k-means", count, sizeof *counts);
     conr_kmeans_step *all = NULL, *mine = NULL;
     TRY(counts ? 0 : CONR_ENOMEM);
-    TRY(ranks_share(over, &r->to->steps, sizeof *counts, counts));
+    TRY(ranks_all_gather(over, &r->to->steps, sizeof *counts, counts));
     for (size_t i = 0; i < count; i++) most = counts[i] > most ? counts[i] : most;
     all = memory_new("k-means", count * (size_t)most + 1, sizeof *all);
     mine = memory_new("k-means", (size_t)most + 1, sizeof *mine);
     TRY(all && mine ? 0 : CONR_ENOMEM);
     memset(mine, 0, ((size_t)most + 1) * sizeof *mine);
     if (r->to->steps) memcpy(mine, r->to->step, (size_t)r->to->steps * sizeof *mine);
-    TRY(ranks_share(over, mine, (size_t)most * sizeof *mine, all));
+    TRY(ranks_all_gather(over, mine, (size_t)most * sizeof *mine, all));
     for (size_t i = 0; i < count; i++) {
         memmove(all + steps, all + i * (size_t)most, (size_t)counts[i] * sizeof *all);
         steps += counts[i];
@@ -199,7 +199,7 @@ typedef struct outcome {
 
 /* What all ranks have come to; all: [ranks]. */
 static int share_outcomes(ranks *over, const outcome *mine, outcome *all) {
-    if (over) return ranks_share(over, mine, sizeof *mine, all);
+    if (over) return ranks_all_gather(over, mine, sizeof *mine, all);
     *all = *mine;
     return 0;
 }
@@ -257,7 +257,7 @@ static int run_starts(work *w) {
     TRY(share_outcomes(w->over, &w->least, w->all));
     int who = least_of(w->all, w->over ? w->over->count : 1);
     w->least = w->all[who];
-    if (w->over) TRY(ranks_tell_from(w->over, who, w->best, w->size * sizeof *w->best));
+    if (w->over) TRY(ranks_broadcast_from(w->over, who, w->best, w->size * sizeof *w->best));
 done:
     free(chosen);
     return rc;
@@ -286,7 +286,7 @@ static int run_swaps(work *w) {
         if (better == ranks) continue;
         w->least = w->all[better];
         if (better == rank) memcpy(w->best, w->mean, w->size * sizeof *w->best);
-        if (w->over) TRY(ranks_tell_from(w->over, better, w->best, w->size * sizeof *w->best));
+        if (w->over) TRY(ranks_broadcast_from(w->over, better, w->best, w->size * sizeof *w->best));
     }
 done:
     return rc;
@@ -339,7 +339,7 @@ static int tell_there(device *dev, ranks *over, int who, void *x, size_t bytes) 
     void *host = memory_new("k-means", bytes, 1);
     TRY(host ? 0 : CONR_ENOMEM);
     if (over->rank == who) TRY(dev->op.get(dev, host, x, bytes));
-    TRY(ranks_tell_from(over, who, host, bytes));
+    TRY(ranks_broadcast_from(over, who, host, bytes));
     if (over->rank != who) TRY(dev->op.put(dev, x, host, bytes));
     TRY(dev->op.sync(dev));
 done:
@@ -464,7 +464,7 @@ static int kmeans_of_there(conr *c, const float *features, int n, int d,
     conr_kmeans_history found = {0};
     float *start = NULL;
     TRY(check_options(&o, n));
-    if (o.start && (rc = ARRAYS_THERE(c, o.start)) > 0) {
+    if (o.start && (rc = ARRAYS_ON_DEVICE(c, o.start)) > 0) {
         size_t count = (size_t)o.clusters * d;
         start = memory_new("k-means", count, sizeof *start);
         TRY(start ? 0 : CONR_ENOMEM);
@@ -490,7 +490,7 @@ done:
 int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
                 conr_kmeans_history *history) {
-    int rc = 0, there = ARRAYS_THERE(c, features, centroids, labels);
+    int rc = 0, there = ARRAYS_ON_DEVICE(c, features, centroids, labels);
     if (history) *history = (conr_kmeans_history){0};
     if (there < 0) return there;
     if (there) {

@@ -66,7 +66,7 @@ static int group_centers(lloyd *l) {
     dot = memory_new("k-means", (size_t)K * K, sizeof *dot);
     TRY(w && dot ? 0 : CONR_ENOMEM);
     for (size_t i = 0; i < (size_t)K * d; i++) w[i] = (float)l->mean[i];
-    TRY(cpu_gemm(l->dev, false, true, K, K, d, 1, w, d, w, d, 0, dot, K));
+    TRY(gemm(l->dev->threads, false, true, K, K, d, 1, w, d, w, d, 0, dot, K));
     for (int first = 0; first < K; first++) {
         if (l->slot_of[first] >= 0) continue;
         for (int next = first, n = 0; next >= 0 && n < l->per_group; n++) {

@@ -80,7 +80,7 @@ int points_make(device *dev, const float *features, int n, int d, conr_metric me
     TRY(out->x && out->wide && out->square && out->shift ? 0 : CONR_ENOMEM);
     if (metric == CONR_COSINE) {
         memset(out->shift, 0, (size_t)d * sizeof *out->shift);
-        TRY(cpu_rows_normalize(dev, features, n, d, out->x, out->square)); /* host memory */
+        rows_normalize(dev->threads, features, n, d, out->x, out->square);
         for (size_t i = 0; i < rounded; i++) out->square[i] = 2;
     } else {
         memcpy(out->shift, shift, (size_t)d * sizeof *out->shift);

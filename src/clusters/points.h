@@ -11,7 +11,7 @@
 #ifndef CONR_POINTS_H
 #define CONR_POINTS_H
 
-#include "conr.h"
+#include "device/device.h"
 #include "kernels/gemm.h"
 
 typedef struct points {

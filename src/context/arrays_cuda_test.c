@@ -1,5 +1,5 @@
-/* arrays_cuda_test.c: the public calls on arrays that lie in the GPU's memory, against the same
- * calls on host arrays; streams of the caller's, and capture in a CUDA graph.  Needs a GPU. */
+/* arrays_cuda_test.c: the public calls on arrays in GPU memory against the same calls on host
+ * arrays; streams of the caller, and capture in a CUDA graph.  Needs a GPU. */
 #include "base/rng.h"
 #include "base/test_help.h"
 #include "context/context.h"
@@ -65,7 +65,7 @@ static float *blobs(int n, int d, int K, double noise, int32_t *labels) {
 
 /* ---- neighbors ------------------------------------------------------------------------------- */
 
-/* The share of row i's list `a` that is in its list `b`, over all rows. */
+/* The share of the entries of list `a` that are also in list `b` of the same row. */
 static double shared(const int32_t *a, const int32_t *b, int n, int k) {
     size_t same = 0;
     for (int i = 0; i < n; i++)
@@ -74,8 +74,8 @@ static double shared(const int32_t *a, const int32_t *b, int n, int k) {
     return (double)same / ((double)n * k);
 }
 
-/* The same kernels do both routes of the GPU: the same bits.  The CPU rounds S otherwise: a few
- * neighbors of nearly the same similarity change places. */
+/* Both routes on the GPU run the same kernels: the same bits.  The CPU rounds S differently: a few
+ * neighbors of nearly the same similarity swap places. */
 static void neighbors_equal(int n, int d, const conr_neighbors_options *o) {
     int k = o->k < n ? o->k : n;
     size_t size = (size_t)n * d * sizeof(float), list = (size_t)n * k * sizeof(int32_t);
@@ -110,7 +110,7 @@ static void neighbors_of_arrays_there(void **state) {
     neighbors_equal(5, 3, &o);
 }
 
-/* Numbers that are none: lists that mean nothing, but of rows. */
+/* With NaN features the lists mean nothing, but their entries are still rows. */
 static void nan_stays_in_range(void **state) {
     (void)state;
     enum { N = 40, D = 8 };
@@ -125,7 +125,7 @@ static void nan_stays_in_range(void **state) {
     for (int i = 0; i < N * N; i++) assert_in_range(ids[i], 0, N - 1);
     free(x), free(ids), drop(x_on), drop(ids_on);
 
-    enum { SET = 9000 }; /* waits, so it can tell */
+    enum { SET = 9000 }; /* this call waits, so it can report them */
     conr_neighbors_options local = conr_neighbors_defaults();
     x = blobs(SET, D, 3, 1, NULL);
     x[(SET / 2) * D] = INFINITY;
@@ -164,7 +164,7 @@ static void boundary_of_arrays_there(void **state) {
             boundary_equal(2000, 7, 100, metric, normalize);
             boundary_equal(10, 5, 1, metric, normalize);
         }
-    /* a label that is none */
+    /* labels out of range */
     const float x[] = {1, 0, 0, 1};
     const int32_t labels[] = {-1, 7};
     void *x_on = on_gpu(x, sizeof x), *labels_on = on_gpu(labels, sizeof labels);
@@ -175,7 +175,7 @@ static void boundary_of_arrays_there(void **state) {
     free(ratio), drop(x_on), drop(labels_on), drop(ratio_on);
 }
 
-/* steps: different ratios, so few that most tie */
+/* steps: the number of different ratios, so few that most tie */
 static void filter_equal(int n, int steps, double fraction) {
     float *ratio = taken(n * sizeof *ratio);
     unsigned char *want = taken(n), *here = taken(n);
@@ -211,7 +211,7 @@ static void assign_equal(int n, int d, int K, conr_metric metric) {
     size_t row = (size_t)d * sizeof(float);
     float *x = blobs(n, d, K, 0.5, NULL), *want_away = taken(n * sizeof *want_away);
     int32_t *want = taken(n * sizeof *want);
-    /* the centers: rows of x, so that some distances are zero; rows of one blob are near ties */
+    /* the centers are rows of x, so some distances are zero; rows of one blob are near ties */
     void *x_on = on_gpu(x, n * row), *centers_on = on_gpu(x, K * row);
     void *labels_on = on_gpu(NULL, n * sizeof *want), *away_on = on_gpu(NULL, n * sizeof(float));
     assert_ok(conr_assign(cpu, x, n, d, metric, x, K, want, want_away));
@@ -228,7 +228,7 @@ static void assign_equal(int n, int d, int K, conr_metric metric) {
     assert_ok(conr_assign(gpu, x_on, n, d, metric, centers_on, K, labels_on, NULL));
     free(labels);
     labels = fetched(labels_on, n * sizeof *labels);
-    for (int i = 0; i < K; i++) assert_int_equal(labels[i], want[i]); /* on their centers */
+    for (int i = 0; i < K; i++) assert_int_equal(labels[i], want[i]); /* rows that are centers */
     free(x), free(want), free(want_away), free(labels), free(away);
     drop(x_on), drop(centers_on), drop(labels_on), drop(away_on);
 }
@@ -266,7 +266,7 @@ static void kmeans_equal(int start_at, conr_metric metric) {
     assert_memory_equal(got, again, sizeof labels); /* far from any tie */
     int to[K];
     for (int c = 0; c < K; c++) to[c] = -1;
-    for (int i = 0; i < N; i++) { /* the CPU's clusters, numbered otherwise */
+    for (int i = 0; i < N; i++) { /* the clusters of the CPU, numbered differently */
         if (to[got[i]] < 0) to[got[i]] = labels[i];
         assert_int_equal(to[got[i]], labels[i]);
     }
@@ -302,14 +302,14 @@ static void mixed_arrays_are_refused(void **state) {
     float *x = blobs(20, 4, 2, 1, NULL), *x_on = on_gpu(x, 80 * sizeof *x), out[20];
     int32_t ids[200], *ids_on = on_gpu(NULL, sizeof ids);
     unsigned char kept[20];
-    assert_fails(CONR_EINVAL, "one of them", conr_neighbors(gpu, x_on, 20, 4, &o, ids));
-    assert_fails(CONR_EINVAL, "one of them", conr_neighbors(gpu, x, 20, 4, &o, ids_on));
-    assert_fails(CONR_EINVAL, "one of them",
+    assert_fails(CONR_EINVAL, "same memory", conr_neighbors(gpu, x_on, 20, 4, &o, ids));
+    assert_fails(CONR_EINVAL, "same memory", conr_neighbors(gpu, x, 20, 4, &o, ids_on));
+    assert_fails(CONR_EINVAL, "same memory",
                  conr_boundary(gpu, x_on, 20, 4, CONR_COSINE, x, 2, ids_on, 0, x_on));
-    assert_fails(CONR_EINVAL, "one of them", conr_boundary_filter(gpu, x_on, 20, 0.5, kept));
-    assert_fails(CONR_EINVAL, "one of them",
+    assert_fails(CONR_EINVAL, "same memory", conr_boundary_filter(gpu, x_on, 20, 0.5, kept));
+    assert_fails(CONR_EINVAL, "same memory",
                  conr_assign(gpu, x_on, 20, 4, CONR_COSINE, x_on, 2, ids_on, out));
-    assert_fails(CONR_EINVAL, "one of them", conr_kmeans(gpu, x_on, 20, 4, &km, x_on, ids, NULL));
+    assert_fails(CONR_EINVAL, "same memory", conr_kmeans(gpu, x_on, 20, 4, &km, x_on, ids, NULL));
     assert_fails(CONR_EINVAL, "at least one row", conr_neighbors(gpu, x_on, 0, 4, &o, ids_on));
     assert_fails(CONR_EINVAL, "fraction", conr_boundary_filter(gpu, x_on, 20, 1.5, (void *)ids_on));
     assert_fails(CONR_EINVAL, "stream", conr_set_stream(cpu, NULL));
@@ -318,17 +318,17 @@ static void mixed_arrays_are_refused(void **state) {
 
 /* ---- streams and graphs ---------------------------------------------------------------------- */
 
-/* A batch as a training step has it: neighbors, boundary, filter, on the stream that is set. */
+/* A batch as in a training step: neighbors, boundary, filter, on the current stream. */
 typedef struct batch {
     int n, d, K;
-    float *x, *centers, *ratio; /* on the GPU, as all of them */
+    float *x, *centers, *ratio; /* on the GPU, like the others */
     int32_t *labels, *ids;
     unsigned char *kept;
 } batch;
 
 enum { N = 512, D = 64, CLUSTERS = 8, LIST = 10 };
 
-/* which: every batch has other features, so that one cannot take another's results for its own. */
+/* which: every batch has different features, so that a mix-up of results shows. */
 static float *batch_make(int which, batch *b) {
     int32_t labels[N];
     float *x = blobs(N, D, CLUSTERS, 1, labels);
@@ -365,8 +365,8 @@ static int32_t *batch_results(const batch *b) {
     return all;
 }
 
-/* The batch on the device's own stream, then on others, each right behind the one before with no
- * wait, so that only conr_set_stream's events keep the working memory in order. */
+/* The batch on the device's own stream, then on others, one right after the other without waiting,
+ * so that only the events of conr_set_stream keep the working memory in order. */
 static void streams_are_ordered(void **state) {
     (void)state;
     cudaStream_t stream[3] = {NULL, NULL, cudaStreamLegacy};
@@ -413,8 +413,8 @@ static cudaGraphExec_t captured(conr *c, cudaStream_t stream, const batch *b) {
     return run;
 }
 
-/* A graph of the batch, replayed on other features, gives what a plain call gives; and plain calls
- * on another stream meanwhile do not disturb it. */
+/* A graph of the batch, replayed on other features, gives the result of a plain call, and plain
+ * calls on another stream in the meantime do not disturb it. */
 static void a_graph_has_memory_of_its_own(void **state) {
     (void)state;
     cudaStream_t stream;
@@ -424,7 +424,8 @@ static void a_graph_has_memory_of_its_own(void **state) {
     float *x = batch_make(0, &b), *x_other = batch_make(1, &other);
     assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), 0);
 
-    assert_ok(conr_open("cuda", 0, &cold)); /* a context without memory says what it lacks */
+    /* a context without working memory reports that it needs some */
+    assert_ok(conr_open("cuda", 0, &cold));
     assert_int_equal(cudaDeviceSynchronize(), 0);
     assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
     int rc = conr_set_stream(cold, stream);
@@ -447,7 +448,7 @@ static void a_graph_has_memory_of_its_own(void **state) {
     for (int round = 0; round < 20; round++) {
         assert_int_equal(cudaMemsetAsync(b.ids, 0, N * LIST * sizeof(int32_t), stream), 0);
         assert_int_equal(cudaGraphLaunch(run, stream), 0);
-        assert_ok(batch_run(gpu, &other)); /* beside it */
+        assert_ok(batch_run(gpu, &other)); /* in the meantime */
         int32_t *got = batch_results(&b), *got_other = batch_results(&other);
         assert_memory_equal(got, want, N * (LIST + 1) * sizeof *got);
         assert_memory_equal(got_other, want_other, N * (LIST + 1) * sizeof *got);
@@ -461,7 +462,7 @@ static void a_graph_has_memory_of_its_own(void **state) {
     batch_drop(&b), batch_drop(&other);
 }
 
-/* arrays_cuda_test [PATTERN]: those tests alone */
+/* arrays_cuda_test [PATTERN]: only the matching tests */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

@@ -1,11 +1,10 @@
-/* conr.c: opening and closing a context. */
+/* context.c: opens and closes a context; the device, the host device and the ranks behind it. */
 #include "context/context.h"
 
 #include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int conr_open(const char *device_name, int threads, conr **out) {
     *out = NULL;
@@ -17,9 +16,9 @@ int conr_open(const char *device_name, int threads, conr **out) {
         free(c);
         return rc;
     }
-    bool reaches = strncmp(c->dev->name, "cuda", 4) != 0;
     c->host = c->dev;
-    if (!reaches && (rc = device_open_shared("cpu", threads, local, locals, &c->host)) < 0) {
+    if (!c->dev->host_memory &&
+        (rc = device_open_shared("cpu", threads, local, locals, &c->host)) < 0) {
         device_close(c->dev);
         free(c);
         return rc;
@@ -59,20 +58,20 @@ int conr_set_stream(conr *c, void *stream) {
     return fail(CONR_EINVAL, "stream: %s has none; open a cuda device", c->dev->name);
 }
 
-int context_arrays_there(const conr *c, const void *const *arrays, int n) {
-    int there = 0, here = 0;
+int context_arrays_on_device(const conr *c, const void *const *arrays, int n) {
+    int on_device = 0, on_host = 0;
     if (!c->dev->op.reaches) return 0;
     for (int i = 0; i < n; i++) {
         int rc = arrays[i] ? c->dev->op.reaches(c->dev, arrays[i]) : 0;
         if (rc < 0) return rc;
-        there += rc, here += arrays[i] && !rc;
+        on_device += rc, on_host += arrays[i] && !rc;
     }
-    if (there && here)
+    if (on_device && on_host)
         return fail(CONR_EINVAL,
-                    "arrays: %d in the GPU's memory, %d in the host's; give all of a "
-                    "call's arrays in one of them",
-                    there, here);
-    return there > 0;
+                    "arrays: %d in GPU memory, %d in host memory; give all arrays of a call in the "
+                    "same memory",
+                    on_device, on_host);
+    return on_device > 0;
 }
 
 void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user) {

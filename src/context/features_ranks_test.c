@@ -1,4 +1,4 @@
-/* features_ranks_test.c: neighborhoods and k-means by N ranks are those of one, bit by bit.  Under
+/* features_ranks_test.c: neighborhoods and k-means of N ranks have the bits of one.  Runs under
  * mpirun -n 1, 2 and 4 in builds with MPI; as one process it compares a call with itself. */
 #include "base/rng.h"
 #include "base/test_help.h"
@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 2500, D = 24, K = 7, NEAR = 12 }; /* more than a search keeps whole */
+enum { ROWS = 2500, D = 24, K = 7, NEAR = 12 }; /* more rows than a search keeps whole */
 
-static conr *context, *lonely; /* with all ranks; alone */
+static conr *context, *lonely; /* with all ranks; by itself */
 static float features[ROWS * D];
 
-/* Lumps of unequal size, more than there are clusters, so that runs end at different places. */
+/* Clumps of unequal size, more than there are clusters, so that runs end in different optima. */
 static int draw_features(void **state) {
     (void)state;
     rng r = rng_at(11, 0, 0, RNG_TEST);
@@ -68,7 +68,7 @@ static void kmeans(void **state) {
     compare_kmeans(o);
     o.metric = CONR_EUCLIDEAN, o.start = start;
     compare_kmeans(o);
-    for (uint64_t seed = 2; seed < 6; seed++) { /* swaps that help and that do not */
+    for (uint64_t seed = 2; seed < 6; seed++) { /* swaps that help and swaps that do not */
         o.seed = seed, o.restarts = 7;
         compare_kmeans(o);
     }

@@ -1,4 +1,4 @@
-/* device.c: which devices there are, and opening one.  The only place that knows them all. */
+/* device.c: the list of devices, and opening one.  The only place that knows them all. */
 #include "device/device.h"
 
 #include "base/status.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A launcher may have bound each process to cores of its own; if not, they are shared evenly. */
+/* A launcher may have bound each process to its own cores; if not, they are divided evenly. */
 static int cores(int locals) {
     int mine = omp_get_num_procs();
     if (locals == 1 || mine < sysconf(_SC_NPROCESSORS_ONLN)) return mine;
@@ -21,6 +21,8 @@ static int open_as(const char *name, int threads, int local, int locals, device 
     dev->threads = ref ? 1 : threads ? threads : cores(locals);
     dev->local = local;
     if (!strncmp(name, "cuda", 4)) return device_cuda_open(dev, name);
+    dev->host_memory = true;
+    dev->is_ref = ref;
     dev->memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (!ref) return device_cpu_open(dev);
     device_ref_ops(&dev->op);
@@ -60,7 +62,6 @@ void device_close(device *dev) {
 int device_report(device *dev, const char *stage, int64_t done, int64_t total) {
     conr_progress p = {.stage = stage, .done = done, .total = total};
     if (!dev->on_progress || !dev->on_progress(&p, dev->progress_user)) return 0;
-    return fail(CONR_ESTOPPED,
-                "%s: stopped on request at %lld of %lld; start it again when you want", stage,
-                (long long)done, (long long)total);
+    return fail(CONR_ESTOPPED, "%s: stopped on request at %lld of %lld; start it again to finish",
+                stage, (long long)done, (long long)total);
 }

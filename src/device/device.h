@@ -1,25 +1,30 @@
 /* device.h: the seam between the method and the machine.
  *
- * One device, one table of operations.  `ref` is plain loops: the definition of every entry, always
- * built.  `cpu` starts as `ref` and takes over what can be done faster.  A third table is for
- * `cuda`.  Callers never ask which one they have.
+ * A device is one table of operations.  There are three tables:
+ *   ref    plain loops: the definition of every operation, always built
+ *   cpu    starts as ref and replaces what it can do faster
+ *   cuda   fills the whole table, the optional entries too
+ * Callers never ask which one they have; if they must know what it can do, they ask the properties
+ * in struct device.
  *
- * Promises of every operation
- * - It may be asynchronous: it is queued in order, allocates nothing and returns nothing to the
- *   host but a status.  Only `get` and `sync` wait.
- * - Pointers are device memory (alloc) unless they say "host".  Shapes and structs are host values.
+ * What every operation promises
+ * - It may be asynchronous: it is queued in order, allocates nothing and returns only a status to
+ *   the host.  Only `get` and `sync` wait (and those entries that say so).
+ * - Pointers are device memory (alloc) unless marked "host".  Shapes and structs are host values.
  * - Activations are NHWC blocks of a type that the device chose when it was opened (fp32, or bf16
  *   on cuda): opaque, `act *`.  Weights, statistics, features and losses are always float.
- *   Convolution weights are [co][k][k][ci]; torch's order lives in files alone.
- * - What varies from step to step (learning rate, ...) is read from step_values in device memory,
- *   so that a recorded sequence of operations can be replayed.
- * - Sums have a fixed order: the same bits again, whatever the number of threads.
- * - Weights (of convolutions) are written by put, copy, zero, sgd and average alone, so that a
- *   device can keep a copy of them in the type it computes in.
+ *   Convolution weights are [co][k][k][ci]; torch's order exists only in files.
+ * - Values that change from step to step (learning rate, ...) are read from step_values in device
+ *   memory, so that a recorded sequence of operations can be replayed.
+ * - Sums have a fixed order: the same bits every time, for any number of threads.
+ * - Convolution weights are written only by put, copy, zero, sgd and average, so that a device can
+ *   keep a copy of them in the type it computes in.
+ *
+ * Optional entries may be NULL; each says what the caller does then.
  *
  * Groups.  Batch statistics are taken over `groups` contiguous equal parts of the batch, each with
- * its own mean and variance: 2 for two views in one batch, batch/128 for the released code's
- * per-GPU statistics, 1 for joint ones.
+ * its own mean and variance: 2 for two views in one batch, batch/128 for the per-GPU statistics of
+ * the paper's released code, 1 for joint statistics.
  *
  * Letters: n images, h,w,c maps, d features, K clusters, k neighbors or kernel size. */
 #ifndef CONR_DEVICE_H
@@ -40,33 +45,33 @@ typedef enum act_type { ACT_F32, ACT_BF16 } act_type;
 typedef struct step_values {
     float lr[2];    /* [0] encoder and projector, [1] predictor */
     float momentum; /* of SGD */
-    float decay;    /* of weights, added to the gradient */
+    float decay;    /* weight decay, added to the gradient */
     float average;  /* m of the moving average: average <- m average + (1-m) weights */
-    int32_t keep;   /* rows of a half batch that the boundary filter lets through, at least 1 */
+    int32_t keep;   /* rows of a half batch that the boundary filter keeps, at least 1 */
     uint32_t epoch; /* of the views; from 0 */
-    uint32_t step;  /* of the whole training, from 0 */
+    uint32_t step;  /* of the whole training; from 0 */
 } step_values;
 
-/* A sequence of operations that a device has learned by heart (repeat). */
+/* A recorded sequence of operations (repeat). */
 typedef struct recording recording;
 
 struct views_job; /* views/job.h */
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* A dense layer is the convolution 1x1 of a 1x1 map. */
+/* A dense layer is a 1x1 convolution of a 1x1 map. */
 typedef struct conv_shape {
     int n, h, w, ci; /* input */
     int co, k, stride, pad;
     int groups; /* of batch statistics; divides n */
 } conv_shape;
 
-/* Algorithm and workspace for one shape, made once.  A backend may have more behind it. */
+/* Algorithm and workspace for one shape, made once.  A backend may keep more behind it. */
 typedef struct conv_plan {
     conv_shape s;
     int oh, ow;
-    size_t workspace; /* bytes that each call needs; the caller owns them and shares them freely
-                         between calls that do not overlap in time */
+    size_t workspace; /* bytes that each call needs; the caller owns them, and calls that do not
+                         overlap in time may share them */
 } conv_plan;
 
 /* ---- batch norm ------------------------------------------------------------------------------ */
@@ -76,15 +81,14 @@ typedef struct norm_shape {
     int groups;
 } norm_shape;
 
-/* An operand gamma*(y - mean)*invstd + beta, per group and channel; or plain y where stat is NULL.
- */
+/* An operand gamma*(y - mean)*invstd + beta, per group and channel; plain y if stat is NULL. */
 typedef struct normed {
     const act *y;              /* [n,hw,c] */
     const float *stat;         /* [groups][2][c]: mean, invstd */
     const float *gamma, *beta; /* [c] */
 } normed;
 
-/* What norm_finish takes beside shapes and sums. */
+/* The arguments of norm_finish that conv_forward_finish takes beside its own. */
 typedef struct norm_rest {
     int passes;
     double count;
@@ -96,14 +100,15 @@ typedef struct pool_shape {
     int n, h, w, c;
 } pool_shape;
 
-#define NORM_EPS 1e-5 /* as torch */
+#define NORM_EPS 1e-5 /* as in torch */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
 typedef struct device_ops {
     void (*close)(device *dev); /* frees what the backend keeps in dev->own */
 
-    /* memory */
+    /* ---- memory ---- */
+
     int (*alloc)(device *dev, size_t bytes, void **out); /* zeroed, 256-byte aligned */
     void (*free)(device *dev, void *p);                  /* NULL is fine */
     int (*put)(device *dev, void *to, const void *host_from, size_t bytes);
@@ -112,53 +117,64 @@ typedef struct device_ops {
     int (*zero)(device *dev, void *p, size_t bytes);
     int (*sync)(device *dev); /* waits; an asynchronous fault surfaces here */
 
-    /* Optional, all three or none (NULL: memory is the host's and nothing is queued).
-     * 1 where p lies in this device's memory, of alloc or of another library on the same device; 0
-     * where it lies in the host's; fails where it lies in another device's. */
+    /* The next three are optional, all or none (NULL: memory is host memory, nothing is queued). */
+
+    /* 1 if p lies in the memory of this device, from alloc or from another library; 0 if it lies in
+     * host memory; fails if it lies in the memory of another device. */
     int (*reaches)(device *dev, const void *p);
-    /* Operations are queued on this stream (cudaStream_t) from now on, behind all that were queued
-     * before; NULL: on the device's own.  Waits for nothing. */
+    /* From now on operations are queued on this stream (cudaStream_t), after all that were queued
+     * before; NULL: on the device's own stream.  Does not wait. */
     int (*set_stream)(device *dev, void *stream);
-    /* Memory for one public call at a time, at least `bytes`, 256-byte aligned; its content is what
-     * the call before left.  It grows where it has to, which waits, and is kept until the device is
-     * closed, so that a call whose like came before does nothing but queue operations.  What was
-     * handed out while the stream was captured belongs to the graphs captured so from then on. */
+    /* Memory for one public call at a time, at least `bytes`, 256-byte aligned, with whatever the
+     * previous call left in it.  It grows if needed, which waits, and is kept until the device is
+     * closed: a call no larger than an earlier one only queues operations.  Memory handed out while
+     * the stream was being captured stays with the graphs captured then. */
     int (*work)(device *dev, size_t bytes, void **out);
 
-    /* Runs body(arg), which does nothing but queue operations of this device, always the same with
-     * the same pointers.  A device that can records it on the way and replays the record from then
-     * on.  *r starts as NULL and is released by recording_free. */
+    /* ---- repetition and time ---- */
+
+    /* Runs body(arg), which only queues operations of this device, the same ones with the same
+     * pointers every time.  A device that can records them and replays the recording from then on.
+     * *r starts as NULL and is released by recording_free. */
     int (*repeat)(device *dev, int (*body)(void *arg), void *arg, recording **r);
     void (*recording_free)(device *dev, recording *r); /* NULL is fine */
 
-    /* Optional (NULL: the host's clock and sync): a moment in the queue, and the seconds between
-     * two of them, which waits for the second.  Moments are kept for the device's life; few are. */
+    /* Optional (NULL: use the host's clock and sync): a moment in the queue, and the seconds from
+     * one to another, which waits for the second.  Moments live as long as the device; take few. */
     int (*moment)(device *dev, void **out);
     int (*seconds)(device *dev, void *from, void *to, double *out);
-    /* Optional (NULL: the host's): this device's peaks: operations a second of a large matrix
-     * product in the type of its activations, bytes a second of a large copy, read + written. */
+    /* Optional (NULL: measure the host, peak.h): the peak rates of this device: operations per
+     * second of a large matrix product in the type of its activations, and bytes per second of a
+     * large copy, read + written. */
     int (*peaks)(device *dev, double *flops, double *bytes);
 
-    /* float <-> activations, count numbers */
+    /* ---- types and products ---- */
+
+    /* float <-> activations, `count` elements */
     int (*act_from)(device *dev, const float *x, size_t count, act *out);
     int (*act_to)(device *dev, const act *x, size_t count, float *out);
 
-    /* Row-major C = alpha op(A) op(B) + beta C; op transposes where ta or tb.  op(A): [m,k],
-     * op(B): [k,n], C: [m,n]; lda, ldb, ldc: floats from row to row as stored.  beta = 0 does not
-     * read C. */
+    /* Row-major C = alpha op(A) op(B) + beta C; op transposes if ta or tb.  op(A): [m,k],
+     * op(B): [k,n], C: [m,n]; lda, ldb, ldc: floats from one stored row to the next.  beta = 0 does
+     * not read C. */
     int (*gemm)(device *dev, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
                 int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
-    /* convolution.  x: [n,h,w,ci], y: [n,oh,ow,co], w: [co][k][k][ci], bias: [co] or NULL. */
+    /* ---- convolution ----
+     *
+     * x: [n,h,w,ci], y: [n,oh,ow,co], w: [co][k][k][ci], bias: [co] or NULL */
+
     int (*conv_plan_new)(device *dev, const conv_shape *s, conv_plan **out);
     void (*conv_plan_free)(device *dev, conv_plan *p); /* NULL is fine */
-    /* y = conv(x, w) + bias.  Where sums is not NULL also sums[g][0][c] = sum of (y - shift[c]) and
-     * sums[g][1][c] = sum of (y - shift[c])^2 over group g: [groups][2][co].  shift: [co], any
-     * guess of the mean (it saves digits, it does not change the result). */
+    /* y = conv(x, w) + bias.  Unless sums is NULL, also, for each group g and channel c,
+     *   sums[g][0][c] = sum of (y - shift[c])
+     *   sums[g][1][c] = sum of (y - shift[c])^2
+     * sums: [groups][2][co].  shift: [co], any guess of the mean: it saves digits and does not
+     * change the statistics. */
     int (*conv_forward)(device *dev, const conv_plan *p, const act *x, const float *w,
                         const float *bias, act *y, const float *shift, float *sums, void *work);
-    /* Optional (NULL: the two calls): conv_forward about the running mean, then norm_finish, at
-     * once; for sums that no other rank adds to. */
+    /* Optional (NULL: make the two calls): conv_forward with the running mean as shift, followed by
+     * norm_finish; for sums that no other rank adds to. */
     int (*conv_forward_finish)(device *dev, const conv_plan *p, const act *x, const float *w,
                                const float *bias, act *y, float *sums, const norm_rest *rest,
                                void *work);
@@ -169,42 +185,49 @@ typedef struct device_ops {
     int (*conv_back_filter)(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
                             float *dw, float *dbias, void *work);
 
-    /* batch norm */
-    /* stat[g] = mean, invstd out of sums over `count` numbers a channel (all ranks together).  The
-     * running statistics ([2][c]: mean, variance) serve as the shift of the sums; then, if
-     * momentum > 0, they take one step per pass: the groups are `passes` equal parts, and of each
-     * part the mean over its groups of mean and unbiased variance enters with weight momentum. */
+    /* ---- batch norm, with the addition and the ReLU that follow it ---- */
+
+    /* stat[g] = mean, invstd from sums over `count` elements per channel (of all ranks together).
+     * The running statistics ([2][c]: mean, variance) are the shift of the sums.  If momentum > 0
+     * they are then updated once per pass: the groups are `passes` equal parts, and the mean over
+     * the groups of a part, of mean and unbiased variance, enters with weight momentum. */
     int (*norm_finish)(device *dev, int c, int groups, int passes, double count, const float *sums,
                        float momentum, float *running, float *stat);
-    /* stat for evaluation, one group: out of the running statistics */
+    /* stat for evaluation, from the running statistics; one group */
     int (*norm_from_running)(device *dev, int c, const float *running, float *stat);
-    /* z = relu?(y + shortcut + residual); shortcut and residual may be NULL, z may be y->y or
-     * residual. */
+    /* z = relu?(y + shortcut + residual).  shortcut and residual may be NULL, not both given; z may
+     * be y->y or residual. */
     int (*norm_apply)(device *dev, const norm_shape *s, const normed *y, const normed *shortcut,
                       const act *residual, bool relu, act *z);
-    /* The gradient of y's operand, first half.  d = relu ? dz * (z > 0) : dz, where z NULL means
-     * that there was neither shortcut nor residual and the sign is recomputed from y.
-     *   sums[g] = sum of d, sum of d * xhat   [groups][2][c]
+    /* The gradient of operand y, first half.  With d = relu ? dz * (z > 0) : dz,
+     *   sums[g]       = sum of d, sum of d * xhat          [groups][2][c]
      *   dbeta, dgamma = (add ? old : 0) + their totals over the groups
-     *   d_out = d where d_out is not NULL; may be dz itself
-     * With y->stat NULL only d_out is written; sums, dgamma, dbeta are NULL then. */
+     *   d_out         = d, unless NULL; may be dz itself
+     * z NULL: there was neither shortcut nor residual, and the sign is recomputed from y.
+     * y->stat NULL: only d_out is written; sums, dgamma and dbeta are NULL. */
     int (*norm_back_sums)(device *dev, const norm_shape *s, const normed *y, const act *z,
                           bool relu, const act *dz, bool add, float *sums, float *dgamma,
                           float *dbeta, act *d_out);
-    /* second half: dy = gamma*invstd*(d - sums[0]/count - xhat*sums[1]/count); sums may have been
-     * added up over ranks, count is the numbers a channel and group of all of them.  dz, z, relu as
-     * above; pass relu = false where dz is d_out of the first half.  dy may be dz or y->y. */
+    /* Second half: dy = gamma*invstd*(d - sums[0]/count - xhat*sums[1]/count).  sums may have been
+     * added up over ranks; count is the number of elements per channel and group on all of them.
+     * dz, z, relu as above; pass relu = false if dz is d_out of the first half.  dy may be dz or
+     * y->y. */
     int (*norm_back_apply)(device *dev, const norm_shape *s, const normed *y, const act *z,
                            bool relu, const act *dz, const float *sums, double count, act *dy);
 
-    /* pools: max over 3x3, stride 2, pad 1 (the gradient goes to the first maximum in row-major
-     * order); mean over the whole map */
+    /* ---- pools ---- */
+
+    /* max over 3x3, stride 2, pad 1; the gradient goes to the first maximum in row-major order */
     int (*max_pool)(device *dev, const pool_shape *s, const act *x, act *y);
     int (*max_pool_back)(device *dev, const pool_shape *s, const act *x, const act *dy, act *dx);
+    /* mean over the whole map */
     int (*mean_pool)(device *dev, const pool_shape *s, const act *x, act *y);
     int (*mean_pool_back)(device *dev, const pool_shape *s, const act *dy, act *dx);
 
-    /* rows of features, [n,d].  A zero row stays zero and has no gradient. */
+    /* ---- rows of features, [n,d] ---- */
+
+    /* out[i] = x[i] / |x[i]|, norm[i] = |x[i]|; a zero row stays zero and has no gradient.  out may
+     * be x; norm: [n] or NULL. */
     int (*rows_normalize)(device *dev, const float *x, int n, int d, float *out, float *norm);
     int (*rows_normalize_back)(device *dev, const float *out, const float *norm, const float *dout,
                                int n, int d, float *dx); /* dx may be dout */
@@ -216,122 +239,142 @@ typedef struct device_ops {
     int (*ring_put)(device *dev, const step_values *at, const float *rows, int n, int d,
                     float *ring, int size);
 
-    /* choice.  s: [n,m], rows ld floats apart. */
-    /* The k best of each row, best first: column self+i of row i always first (self < 0: none),
-     * then the larger value, then the lower column.  k <= m.  ids: [n,k]; values: [n,k] or NULL. */
+    /* The k best columns of each row, best first: column self+i of row i always comes first
+     * (self < 0: none does), then the larger value, then the lower column.  k <= m.
+     * s: [n,m], rows ld floats apart; ids: [n,k]; values: [n,k] or NULL. */
     int (*top_k)(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
                  float *values);
-    /* The smallest of each row, the first of equals.  ids: [n]; values: [n] or NULL. */
-    int (*argmin)(device *dev, const float *s, int n, int m, int ld, int32_t *ids, float *values);
-    /* sums[K,d] and counts[K] of the rows with each label; labels outside [0,K) are left out. */
-    int (*sums_by_label)(device *dev, const float *x, int n, int d, const int32_t *label, int K,
-                         float *sums, int32_t *counts);
 
-    /* The losses of one half batch: unit rows q [n,d] are pulled towards unit rows key [n,d].
-     * near: [n,k], the rows of key that row i is pulled to; NULL with k = 1: row i itself.
-     * weight: [n] of the rows, adding up to about 1; NULL: 1/n each.  *loss grows by the value; dq
-     * [n,d] is set to the gradient.  Both are multiplied by factor. */
+    /* ---- losses of one half batch ----
+     *
+     * Unit rows q [n,d] are pulled towards unit rows key [n,d].
+     *   near     [n,k], the rows of key that row i is pulled to; NULL with k = 1: row i itself
+     *   weight   [n], of the rows, adding up to about 1; NULL: 1/n each
+     *   factor   multiplies the value and the gradient
+     *   *loss    the value is added to it
+     *   dq       [n,d], set to the gradient */
+
     /* value = - sum_i weight_i mean_j <q_i, key_near(i,j)> */
     int (*pull)(device *dev, const float *q, const float *key, int n, int d, const int32_t *near,
                 int k, const float *weight, float factor, float *loss, float *dq);
-    /* InfoNCE with many positives:
-     *   value = - sum_i weight_i mean_j log(e^s_ij / (e^s_ij + sum_m e^l_im)),
-     *   s_ij = <q_i, key_near(i,j)>/temperature, l_im = <q_i, queue_m>/temperature.
-     * queue: [size,d]; logits: [n,size], memory for the operation. */
+    /* InfoNCE with several positives:
+     *   value = - sum_i weight_i mean_j log(e^s_ij / (e^s_ij + sum_m e^l_im))
+     *   s_ij  = <q_i, key_near(i,j)> / temperature
+     *   l_im  = <q_i, queue_m> / temperature
+     * queue: [size,d]; logits: [n,size], scratch memory. */
     int (*contrast)(device *dev, const float *q, const float *key, int n, int d,
                     const int32_t *near, int k, const float *weight, float factor,
                     const float *queue, int size, float temperature, float *logits, float *loss,
                     float *dq);
-    /* The boundary filter of a half batch.  f: [n,d] unit rows; ids: [n], the images they belong
-     * to; label: [all images], 0 .. K-1; centroids: [K,d].  ratio: [n], r = 1 - (d_N -
-     * d_I)/max(d_I, d_N) of |f - own centroid| and |f - nearest other|, 1 where both are 0, 0 where
-     * K = 1.  The `keep` rows with the smallest ratio, and those that tie with the last of them,
-     * get weight 1/(their number), or 1/n with over_batch; the others 0. */
+
+    /* ---- boundary filter ---- */
+
+    /* The boundary filter of a half batch.
+     *   f          [n,d] unit rows
+     *   ids        [n], the images they belong to
+     *   label      [all images], 0 .. K-1
+     *   centroids  [K,d]
+     *   ratio      [n], r = 1 - (d_N - d_I)/max(d_I, d_N) with d_I = |f - own centroid| and
+     *              d_N = |f - nearest other centroid|; 1 if both are 0, 0 if K = 1
+     *   weight     [n]: the `keep` rows with the smallest ratio, and any that tie with the last of
+     *              them, get 1/(their number), or 1/n with over_batch; the others get 0 */
     int (*boundary)(device *dev, const step_values *at, const float *f, int n, int d,
                     const int32_t *ids, const int32_t *label, const float *centroids, int K,
                     bool over_batch, float *ratio, float *weight);
 
-    /* Optional (NULL: the host's way, neighbors/boundary.c): the two halves of `boundary` for
-     * anyone's rows.  label: [n], of the rows; NaN where one is not in 0 .. K-1.  kept[i] = 1 for
-     * the `keep` smallest ratios (1 to n) and those that tie with the last of them, else 0. */
+    /* Optional (NULL: on the host, neighbors/boundary.c): the two halves of `boundary` for any
+     * rows.  label: [n], of the rows; the ratio is NaN if one is not in 0 .. K-1.  kept[i] = 1 for
+     * the `keep` smallest ratios (1 to n) and any that tie with the last of them, else 0. */
     int (*boundary_ratio)(device *dev, const float *f, int n, int d, const int32_t *label,
                           const float *centroids, int K, float *ratio);
     int (*boundary_keep)(device *dev, const float *ratio, int n, int keep, unsigned char *kept);
 
-    /* Optional (NULL: the host's way, src/neighbors): contextually affinitive or local neighbors
-     * of a batch.  f: [n,d] unit rows; o: k, k1, k2 between 1 and n; ids: [n,k]; work: as many
-     * bytes as neighbors_bytes says. */
+    /* ---- neighborhoods and clusters ----
+     *
+     * All optional (NULL: on the host, src/neighbors and src/clusters). */
+
+    /* Contextually affinitive or local neighbors of a batch.  f: [n,d] unit rows; o: k, k1, k2
+     * between 1 and n; ids: [n,k]; work: neighbors_bytes bytes. */
     size_t (*neighbors_bytes)(device *dev, int n, int d, const conr_neighbors_options *o);
     int (*neighbors)(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                      int32_t *ids, void *work);
-
-    /* Optional (NULL: the host's way, neighbors/search.h): the k best of `rows` rows of F F^T from
-     * `first` on, the row itself first (with value 1), then the larger value, then the lower index.
-     * f: [n,d] unit rows; ids, values: [rows,k]; all device memory.  Takes memory of its own and
-     * waits. */
+    /* The k best columns of rows first .. first+rows-1 of F F^T: the row itself first (with value
+     * 1), then the larger value, then the lower index.  f: [n,d] unit rows; ids, values: [rows,k];
+     * all device memory.  Allocates memory of its own and waits. */
     int (*search)(device *dev, const float *f, int n, int d, int first, int rows, int k,
                   int32_t *ids, float *values);
-    /* Optional (NULL: the host's way, src/clusters): k-means as conr_kmeans has it, of which these
-     * are the runs from `first` on; o has been checked (start: host; restarts may be 0 with it).
-     * features: [n,d], finite; centroids: [K,d]; labels: [n]; all device memory.  history (host)
-     * may be NULL.  Takes memory of its own and waits. */
+    /* k-means as in conr_kmeans; its runs are numbered from `first` on.  o has been checked (start:
+     * host; with it restarts may be 0).  features: [n,d], finite; centroids: [K,d]; labels: [n];
+     * all device memory.  history (host) may be NULL.  Allocates memory of its own and waits. */
     int (*kmeans)(device *dev, const float *features, int n, int d, const conr_kmeans_options *o,
                   int first, float *centroids, int32_t *labels, conr_kmeans_history *history);
-    /* Optional (NULL: the host's way, src/clusters): conr_assign; all device memory, distances may
-     * be NULL.  Takes `work`. */
+    /* conr_assign; all device memory, distances may be NULL.  Takes `work`. */
     int (*assign)(device *dev, const float *features, int n, int d, conr_metric metric,
                   const float *centroids, int K, int32_t *labels, float *distances);
 
-    /* Optional (NULL: views are made on the host and uploaded): view 0 or 1, or 2 for the images
-     * without randomness, of the images ids [n].  out: [n,size,size,c]; the epoch is at's. */
+    /* ---- views ---- */
+
+    /* Optional (NULL: make views on the host and upload them): view 0 or 1, or 2 for no
+     * randomness, of the images ids [n], in the epoch of `at`.  out: [n,size,size,c]. */
     int (*views)(device *dev, const step_values *at, const struct views_job *job,
                  const int32_t *ids, int n, int view, act *out);
 
+    /* ---- weights ---- */
+
     /* average <- m average + (1-m) w, n weights */
     int (*average)(device *dev, const step_values *at, size_t n, const float *w, float *average);
-    /* One sweep over a block of n weights.  With average_first:
-     *     average <- m average + (1-m) w          (average NULL: none)
-     *     g = scale dw + decay w;  v <- momentum v + g;  w <- w - lr[which] v
-     * else the average is taken after the update. */
+    /* One sweep over a block of n weights:
+     *     average <- m average + (1-m) w          if average_first
+     *     g = scale dw + decay w
+     *     v <- momentum v + g
+     *     w <- w - lr[which] v
+     *     average <- m average + (1-m) w          unless average_first
+     * average may be NULL: none is kept. */
     int (*sgd)(device *dev, const step_values *at, int which, bool average_first, float scale,
                size_t n, float *w, const float *dw, float *v, float *average);
 } device_ops;
 
 struct device {
-    const char *name;  /* "ref", "cpu", "cuda" */
-    const char *words; /* the machine in words, or NULL; the backend's */
+    const char *name;  /* "ref", "cpu", "cuda": for messages; code asks the properties below */
+    const char *words; /* a description of the machine, or NULL; owned by the backend */
     act_type type;     /* of activations */
     size_t act_size;   /* bytes of one */
     int threads;
-    int local;     /* of the processes on this machine, which one: chooses a GPU */
-    size_t memory; /* bytes that may be taken in all; 0: unknown */
+    int local;     /* which of the processes on this machine this is: chooses a GPU */
+    size_t memory; /* bytes that may be allocated in all; 0: unknown */
+    /* properties */
+    bool host_memory; /* alloc returns memory that the host can read and write directly */
+    bool is_gpu;      /* a CUDA device: NCCL reaches its memory */
+    bool is_ref;      /* the reference itself: there is nothing to check it against */
+    bool kernel_bits; /* op.gemm has the bits of kernels/gemm.h, so host algorithms built on those
+                         kernels may stand in for it */
     device_ops op;
     void *own;           /* the backend's */
-    const char *choices; /* a file in which choices made by time are kept, so that the same bits
-                            come again; NULL: they are made anew.  Whoever sets it owns it. */
-    conr_on_progress *on_progress; /* of whoever called the library, or NULL */
+    const char *choices; /* a file that keeps choices made by timing, so that later runs get the
+                            same bits; NULL: choose anew.  Owned by whoever sets it. */
+    conr_on_progress *on_progress; /* of the library's caller, or NULL */
     void *progress_user;
 };
 
-/* name: "auto" (a usable GPU where the build and the machine have one, else the CPU), "ref", "cpu",
+/* name: "auto" (a usable GPU if the build and the machine have one, else the CPU), "ref", "cpu",
  * "cuda", "cuda:1"; "cuda-f32" has fp32 activations, for checks.  threads: 0 for all cores. */
 int device_open(const char *name, int threads, device **out);
-/* The same for one of several processes on a machine: they share its cores, and take its GPUs in
- * turn where the name leaves that open. */
+/* The same for one of several processes on a machine: they divide its cores among them and, unless
+ * the name says which, take its GPUs in turn. */
 int device_open_shared(const char *name, int threads, int local, int locals, device **out);
 void device_close(device *dev); /* NULL is fine */
 
-/* Tells the caller of the library how far the work is; CONR_ESTOPPED where it wants no more.  Never
- * from within a parallel region. */
+/* Reports progress to the library's caller; CONR_ESTOPPED if it asks to stop.  Never call it from a
+ * parallel region. */
 int device_report(device *dev, const char *stage, int64_t done, int64_t total);
 
-/* The element `at` of a block of activations. */
+/* Element `at` of a block of activations. */
 static inline act *act_at(const device *dev, act *block, size_t at) {
     return (act *)((char *)block + at * dev->act_size);
 }
 
-/* Each backend fills the whole table; cpu and cuda also keep memory in dev->own.  The CUDA one is
- * cuda.c or, in a build without it, device/cuda/none.c, which fails. */
+/* Each backend fills the table; cpu and cuda also keep memory in dev->own.  A build without CUDA
+ * has device/cuda/none.c, which fails. */
 void device_ref_ops(device_ops *op);
 int device_cpu_open(device *dev);
 int device_cuda_open(device *dev, const char *name);

@@ -1,8 +1,10 @@
-/* device_test.c: every other device against ref, on the list of cases that `conr bench ops` times;
- * and the same bits for any number of threads. */
+/* device_test.c: cpu against ref on the list of cases that `conr bench ops` times, the same bits
+ * for any number of threads, and the properties of devices. */
 #include "base/test_help.h"
 #include "device/cases.h"
+#include "kernels/gemm.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +69,24 @@ static void threads_do_not_change_bits(void **state) {
     device_close(three);
 }
 
+static void properties(void **state) {
+    (void)state;
+    enum { N = 40, D = 300 };
+    static float f[N * D], by_device[N * N], by_kernel[N * N];
+    device *ref, *cpu;
+    assert_ok(device_open("ref", 1, &ref));
+    assert_ok(device_open("cpu", 2, &cpu));
+    assert_true(ref->is_ref && ref->host_memory && !ref->is_gpu && !ref->kernel_bits);
+    assert_true(!cpu->is_ref && cpu->host_memory && !cpu->is_gpu && cpu->kernel_bits);
+    /* what kernel_bits claims: the device and the kernel give the same product */
+    for (int i = 0; i < N * D; i++) f[i] = sinf(1.7f * (float)i);
+    assert_ok(cpu->op.gemm(cpu, false, true, N, N, D, 1, f, D, f, D, 0, by_device, N));
+    assert_ok(gemm(1, false, true, N, N, D, 1, f, D, f, D, 0, by_kernel, N));
+    assert_memory_equal(by_device, by_kernel, sizeof by_kernel);
+    device_close(ref);
+    device_close(cpu);
+}
+
 /* The comparison itself must be able to fail. */
 static void a_difference_is_seen(void **state) {
     (void)state;
@@ -85,11 +105,25 @@ static void a_difference_is_seen(void **state) {
     device_close(dev);
 }
 
+static void refuses_devices(void **state) {
+    (void)state;
+    device *none, *dev;
+    assert_ok(device_open("ref", 1, &dev));
+    assert_fails(CONR_EINVAL, "no such device", device_open("gpu", 0, &none));
+    assert_null(none);
+    assert_fails(CONR_EINVAL, "threads: -1", device_open("cpu", -1, &none));
+    assert_fails(CONR_EDEVICE, "no CUDA", device_open("cuda:0", 0, &none));
+    void *p;
+    assert_fails(CONR_ENOMEM, "no memory", dev->op.alloc(dev, SIZE_MAX, &p));
+    assert_fails(CONR_ENOMEM, "no memory", dev->op.alloc(dev, (size_t)1 << 60, &p));
+    device_close(dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_equals_ref),
-        cmocka_unit_test(threads_do_not_change_bits),
-        cmocka_unit_test(a_difference_is_seen),
+        cmocka_unit_test(cpu_equals_ref),  cmocka_unit_test(threads_do_not_change_bits),
+        cmocka_unit_test(properties),      cmocka_unit_test(a_difference_is_seen),
+        cmocka_unit_test(refuses_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

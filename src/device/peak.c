@@ -1,4 +1,4 @@
-/* peak.c: a loop of nothing but fused multiply-adds, and a copy of a large block. */
+/* peak.c: a loop of nothing but fused multiply-adds, and copies of a large block. */
 #include "device/peak.h"
 
 #include "base/memory.h"
@@ -11,9 +11,9 @@
 
 enum { ROUNDS = 1 << 16 };
 
-/* M*N independent sums of ROUNDS multiply-adds of BYTES/4 floats, an outer product of opaque
- * vectors so that the compiler can neither share nor move a product: enough sums to hide the
- * latency, few enough to stay in registers. */
+/* M*N independent sums of ROUNDS multiply-adds of BYTES/4 floats each: an outer product of vectors
+ * that the compiler cannot see into, so that it neither shares nor moves a product.  Enough sums to
+ * hide the latency, few enough to stay in registers. */
 #define FMA_LOOP(NAME, BYTES, M, N, TARGET)                                                        \
     TARGET static double NAME(void) {                                                              \
         typedef float vector __attribute__((vector_size(BYTES)));                                  \
@@ -36,7 +36,7 @@ enum { ROUNDS = 1 << 16 };
 #define OPAQUE(x) __asm__("" : "+m"(x))
 #endif
 
-static volatile float sink; /* so that the loops are not taken out */
+static volatile float sink; /* so that the loops are not optimized away */
 
 FMA_LOOP(fma_base, 16, 4, 5, )
 #ifdef __x86_64__

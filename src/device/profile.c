@@ -1,4 +1,4 @@
-/* profile.c: the timed table. */
+/* profile.c: the timed entries, and the time spent in each kind. */
 #include "device/profile.h"
 
 #include "base/clock.h"
@@ -21,11 +21,11 @@ const char *const profile_names[PROFILE_KINDS] = {
     [PROFILE_VIEWS] = "views",
 };
 
-static device_ops real; /* of the one device that is watched */
+static device_ops real; /* the table of the one device that is watched */
 static device *watched;
 static double spent[PROFILE_KINDS];
 
-/* On a device that knows moments: what was queued between which two, read at the end. */
+/* On a device with moments: what was queued between which two of them; read at the end. */
 typedef struct stretch {
     profile_kind kind;
     void *from, *to;
@@ -33,7 +33,7 @@ typedef struct stretch {
 static stretch *stretches;
 static size_t n_stretches, room;
 
-/* Starts a stretch where the device knows moments, else the clock. */
+/* Starts a stretch if the device has moments, else the clock. */
 static int begin(device *dev, profile_kind kind, double *before) {
     if (!real.moment) {
         *before = clock_now();
@@ -56,7 +56,7 @@ static int end(device *dev, profile_kind kind, double before) {
     return rc;
 }
 
-/* A timed entry: same parameters, the real one in between. */
+/* A timed entry: the same parameters, around a call of the real one. */
 #define TIMED(kind, entry, PARAMETERS, ARGUMENTS)                                                  \
     static int timed_##entry PARAMETERS {                                                          \
         double before = 0;                                                                         \

@@ -1,8 +1,8 @@
-/* profile.h: where a device's time goes, by kind of operation.
+/* profile.h: where the time of a device goes, by kind of operation.
  *
- * profile_start puts timed entries over a device's table, profile_stop takes them off again.  Each
- * entry waits for the device, or marks its moments in the queue where the device has such, so this
- * is for looking, not for racing.  One device at a time. */
+ * profile_start replaces entries of the device's table by timed ones, profile_stop restores them.
+ * A timed entry waits for the device, or takes moments in its queue if the device has them, so the
+ * whole is slower than without.  One device at a time. */
 #ifndef CONR_PROFILE_H
 #define CONR_PROFILE_H
 

@@ -1,13 +1,14 @@
-/* gemm.c: C = alpha op(A) op(B) + beta C on the CPU.
+/* gemm.c: C = alpha op(A) op(B) + beta C on the host.
  *
- * The usual layers (Goto & van de Geijn 2008): B in blocks of NC columns and GEMM_KC numbers,
- * packed once and shared; A in blocks of MC rows, packed by whoever takes the block; the
- * micro-kernel on panels that stay in the first cache.  Threads share out blocks of C and never
- * the sum, so the result has the same bits for any number of them. */
+ * The usual layers (Goto & van de Geijn 2008): B in blocks of GEMM_KC rows and NC columns, packed
+ * once and shared; A in blocks of MC rows, packed by the thread that takes the block; the
+ * micro-kernel on panels that stay in the L1 cache.  Threads divide the blocks of C among them,
+ * never a sum, so the result has the same bits for any number of threads. */
 #include "kernels/gemm.h"
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "conr.h"
 #include "kernels/isa.h"
 #include "kernels/quad.h"
 
@@ -16,9 +17,9 @@
 #include <string.h>
 
 enum {
-    MC = 192,  /* rows of A packed at a time, at most: MC * GEMM_KC floats fit the second cache */
-    NC = 3072, /* columns of B packed at a time */
-    SMALL = 1 << 15 /* multiply-adds below which waking threads costs more than it brings */
+    MC = 192,       /* most rows of A packed at a time: MC * GEMM_KC floats fit the L2 cache */
+    NC = 3072,      /* columns of B packed at a time */
+    SMALL = 1 << 15 /* multiply-adds below which waking threads costs more than it saves */
 };
 
 /* ---- the micro-kernel, once per instruction set ---------------------------------------------- */
@@ -59,8 +60,8 @@ enum {
 #define QUADS  1
 #include "kernels/gemm_kernel.h"
 #endif
-/* NEON is part of aarch64.  Elsewhere this is what the compiler makes of four floats: on a plain
- * x86-64, without fused multiply-add, the last bits are different from all the others. */
+/* NEON is part of aarch64.  Elsewhere this is what the compiler makes of four floats; on x86-64
+ * without fused multiply-add the last bits differ from those of all other machines. */
 #ifdef __aarch64__
 #define KERNEL     kernel_wide
 #define KERNEL_ONE one_wide
@@ -121,7 +122,7 @@ const gemm_kernel *gemm_kernel_conv(void) {
 
 const gemm_kernel *gemm_kernel_best(void) {
 #ifdef __aarch64__
-    /* twelve columns keep a few percent more of the peak, but divide no usual channel count */
+    /* twelve columns reach a few percent more of the peak, but divide no usual channel count */
     static const gemm_kernel wide = {
         .name = "neon 8x12", .mr = 8, .nr = 12, .run = kernel_wide, .run_one = one_wide};
     return &wide;
@@ -134,7 +135,7 @@ const gemm_kernel *gemm_kernel_best(void) {
 
 void gemm_pack(bool by_row, const float *x, int ld, int rows, int k, int width, float *panel) {
     if (by_row) {
-        /* four vectors side by side: few enough streams to read, and four numbers a write */
+        /* four vectors at a time: few enough streams to read, and four floats per write */
         int r = 0;
         for (; r + 4 <= rows; r += 4) {
             const float *x0 = x + (size_t)r * ld, *x1 = x0 + ld, *x2 = x1 + ld, *x3 = x2 + ld;
@@ -164,8 +165,8 @@ void gemm_pack(bool by_row, const float *x, int ld, int rows, int k, int width, 
     }
 }
 
-/* A few rows at a time: each is read as it lies, and whole cache lines of a panel are written,
- * since those of all panels may fall on the same places of a cache. */
+/* A few rows at a time: each is read in order, and whole cache lines of a panel are written, since
+ * lines of different panels may compete for the same cache set. */
 void gemm_pack_wide(const float *x, int ld, int columns, int k, int width, size_t apart,
                     float *panels) {
     enum { FEW = 4 };
@@ -178,7 +179,8 @@ void gemm_pack_wide(const float *x, int ld, int columns, int k, int width, size_
                 const float *from = x + (size_t)r * ld + s;
                 float *to = panel + r * width;
                 for (int i = 0; i + 4 < width; i += 4) quad_put(to + i, quad_at(from + i));
-                quad_put(to + width - 4, quad_at(from + width - 4)); /* no multiple of 4, maybe */
+                quad_put(to + width - 4,
+                         quad_at(from + width - 4)); /* width may not be a multiple of 4 */
             }
         for (int r = 0; r < rows; r++)
             for (int i = 0; whole < columns && i < width; i++)
@@ -205,7 +207,7 @@ typedef struct product {
     float *c;
 } product;
 
-/* C's part [rows,cols] at c = alpha tile + beta c; the first part of a sum brings beta in. */
+/* The part [rows,cols] of C at c: alpha tile + beta c.  beta applies to the first part of a sum. */
 static void store(const product *p, const float *tile, int rows, int cols, bool first, float *c) {
     for (int r = 0; r < rows; r++, tile += p->kernel->nr, c += p->ldc)
         for (int s = 0; s < cols; s++) {
@@ -214,8 +216,8 @@ static void store(const product *p, const float *tile, int rows, int cols, bool 
         }
 }
 
-/* Rows i.. of C (one block of A, packed into ap) times the packed part of B: columns j.. and
- * numbers l.. of the sum. */
+/* Rows from i on (one block of A, packed into ap) times the packed part of B: columns from j on,
+ * terms of the sum from l on. */
 static void block_times_panels(const product *p, int i, int j, int l, int cols, float *ap,
                                const float *bp) {
     const gemm_kernel *g = p->kernel;
@@ -241,14 +243,14 @@ static void block_times_panels(const product *p, int i, int j, int l, int cols, 
         }
 }
 
-/* Rows of a block of A: whole panels, at most MC, and as many blocks for one thread as for the
- * next. */
+/* Rows of a block of A: whole panels, at most MC rows, and the same number of blocks for each
+ * thread. */
 static int block_rows(int m, int threads, int mr) {
     int panels = (m + mr - 1) / mr, rounds = (m + MC * threads - 1) / (MC * threads);
     return (panels + rounds * threads - 1) / (rounds * threads) * mr;
 }
 
-/* No sum to take: C = beta C. */
+/* Without a sum: C = beta C. */
 static void scale(const product *p) {
     for (int i = 0; i < p->m; i++)
         for (int j = 0; j < p->n; j++) {
@@ -257,11 +259,11 @@ static void scale(const product *p) {
         }
 }
 
-int cpu_gemm(device *dev, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
-             int lda, const float *b, int ldb, float beta, float *c, int ldc) {
+int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda,
+         const float *b, int ldb, float beta, float *c, int ldc) {
     if (m <= 0 || n <= 0) return 0;
     const gemm_kernel *g = gemm_kernel_best();
-    int threads = (double)m * n * k < SMALL ? 1 : dev->threads;
+    if ((double)m * n * k < SMALL) threads = 1;
     const product p = {
         g, block_rows(m, threads, g->mr), ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c};
     if (k <= 0 || alpha == 0) return scale(&p), 0;

@@ -1,14 +1,19 @@
-/* gemm_kernel.h: the micro-kernel's body, included by gemm.c once per instruction set and
- * form with KERNEL (the function's name), TARGET (its attribute), VL (floats in a vector), MR, NV
- * vectors in a row of the tile, QUADS (0 or 1), and where they are wanted PANELS (the name of the
- * function for several panels of a, since many sums are short) and KERNEL_ONE
- * (the name of the function for one vector).  No include guard, for that reason.
+/* gemm_kernel.h: the body of the micro-kernel, included by gemm.c once per instruction set and form
+ * (hence no include guard), with
+ *   KERNEL      the name of the function
+ *   TARGET      its attribute
+ *   VL          floats in a vector
+ *   MR          rows of the tile
+ *   NV          vectors in a row of the tile
+ *   QUADS       0 or 1, see below
+ *   PANELS      optional: the name of the function for several panels of a; many sums are short
+ *   KERNEL_ONE  optional: the name of the function for one vector
  *
- * MR x NV accumulators stay in registers; a step loads NV vectors of b and MR numbers of a for
- * MR * NV multiply-adds.  Where a vector holds four floats (NEON) the numbers of a are loaded four
- * at a time and taken out of the register lane by lane, which saves the broadcasts.
+ * MR x NV accumulators stay in registers; a step loads NV vectors of b and MR floats of a for
+ * MR * NV multiply-adds.  If a vector holds four floats (NEON), those of a are loaded four at a
+ * time and taken from the register lane by lane, which saves the broadcasts.
  *
- * QUADS: a holds four numbers of one row side by side, a[(l/4)*4*MR + 4*r + l%4], which is what
+ * QUADS: a holds four adjacent elements of one row, a[(l/4)*4*MR + 4*r + l%4], which is what
  * packing NHWC pixels gives without a transposition; k is a multiple of 4. */
 TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict b,
                           float *restrict c, int ldc, bool add) {
@@ -23,17 +28,17 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
 #if VL == 4
         vector aa[MR];
         UNROLL for (int r = 0; r < MR; r++) aa[r] = *(const vector *)(a + 4 * r);
-#define A_NUMBER(r) aa[r][q]
+#define A_AT(r) aa[r][q]
 #else
-#define A_NUMBER(r) a[4 * (r) + q]
+#define A_AT(r) a[4 * (r) + q]
 #endif
         UNROLL for (int q = 0; q < 4; q++, b += NV * VL) {
             vector bb[NV];
             UNROLL for (int v = 0; v < NV; v++) bb[v] = *(const vector *)(b + VL * v);
             UNROLL for (int r = 0; r < MR; r++)
-                UNROLL for (int v = 0; v < NV; v++) sum[r][v] += bb[v] * A_NUMBER(r);
+                UNROLL for (int v = 0; v < NV; v++) sum[r][v] += bb[v] * A_AT(r);
         }
-#undef A_NUMBER
+#undef A_AT
     }
 #else
     for (int l = 0; l < k; l++, a += MR, b += NV * VL) {
@@ -42,13 +47,13 @@ TARGET INLINE void KERNEL(int k, const float *restrict a, const float *restrict 
 #if VL == 4
         vector aa[MR / 4];
         UNROLL for (int r = 0; r < MR / 4; r++) aa[r] = *(const vector *)(a + 4 * r);
-#define A_NUMBER(r) aa[(r) / 4][(r) % 4]
+#define A_AT(r) aa[(r) / 4][(r) % 4]
 #else
-#define A_NUMBER(r) a[r]
+#define A_AT(r) a[r]
 #endif
         UNROLL for (int r = 0; r < MR; r++)
-            UNROLL for (int v = 0; v < NV; v++) sum[r][v] += bb[v] * A_NUMBER(r);
-#undef A_NUMBER
+            UNROLL for (int v = 0; v < NV; v++) sum[r][v] += bb[v] * A_AT(r);
+#undef A_AT
     }
 #endif
     UNROLL for (int r = 0; r < MR; r++)
@@ -69,7 +74,7 @@ TARGET static void PANELS(int k, const float *a, const float *b, float *c, int l
 #endif
 
 #ifdef KERNEL_ONE
-/* One vector against a panel.  Four sums at a time for every lane: one alone would wait. */
+/* One vector against a panel.  Four sums per lane: a single one would wait for itself. */
 TARGET static void KERNEL_ONE(int k, const float *restrict x, const float *restrict b,
                               float *restrict c) {
     typedef float vector VECTOR(VL);

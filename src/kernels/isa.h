@@ -1,13 +1,13 @@
-/* isa.h: kernels are compiled once per instruction set; which of them this machine runs. */
-#ifndef CONR_CPU_SET_H
-#define CONR_CPU_SET_H
+/* isa.h: kernels are compiled once per instruction set; this chooses the one to run. */
+#ifndef CONR_KERNELS_ISA_H
+#define CONR_KERNELS_ISA_H
 
 #include <stdbool.h>
 
-/* So many floats, at any address of a float. */
+/* A vector of this many floats, at any address of a float. */
 #define VECTOR(floats) __attribute__((vector_size(floats * 4), aligned(4), may_alias))
 
-/* The first of three that this machine has; the first two need not exist elsewhere. */
+/* The first of three that this machine can run; the first two exist only on x86-64. */
 #ifdef __x86_64__
 static inline bool set_has_avx512(void) {
     __builtin_cpu_init();

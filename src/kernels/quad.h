@@ -1,15 +1,14 @@
-/* quad.h: four floats at a time, in the compiler's vector extensions: what the CPU's passes
- * over memory are written in.  On x86-64 this is SSE; the products use wider vectors (gemm.c).
- */
-#ifndef CONR_CPU_QUAD_H
-#define CONR_CPU_QUAD_H
+/* quad.h: four floats at a time, in the compiler's vector extensions.  Passes over memory are
+ * written with it.  On x86-64 this is SSE; the products use wider vectors (gemm.c). */
+#ifndef CONR_KERNELS_QUAD_H
+#define CONR_KERNELS_QUAD_H
 
 #include <stddef.h>
 #ifdef __aarch64__
 #include <arm_neon.h>
 #endif
 
-/* before a loop over a register's or a tile's numbers, which are only then kept in registers */
+/* before a loop over a tile or the lanes of a vector: unrolled, it stays in registers */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -20,12 +19,12 @@
 
 enum { LINE = 16 }; /* floats of a cache line */
 
-/* for counting, shared by the files that work in quads */
+/* counting, shared by the files that work in quads */
 static inline int least(int a, int b) { return a < b ? a : b; }
 static inline size_t most(size_t a, size_t b) { return a > b ? a : b; }
 static inline int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-/* At any address of a float, also one that holds other types' bytes. */
+/* At any address of a float, also in memory of another type. */
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int quad_mask __attribute__((vector_size(16)));
 
@@ -33,10 +32,10 @@ static inline quad quad_at(const float *p) { return *(const quad *)p; }
 static inline void quad_put(float *p, quad v) { *(quad *)p = v; }
 static inline quad quad_of(float v) { return (quad){v, v, v, v}; }
 
-/* v where mask is all ones, else 0 */
+/* the lanes of v whose mask is all ones; 0 in the others */
 static inline quad quad_where(quad_mask mask, quad v) { return (quad)(mask & (quad_mask)v); }
 
-/* The larger of each pair of numbers; of equal ones either, of a number and a NaN either. */
+/* The larger of each pair; either of the two if they are equal or one is NaN. */
 static inline quad quad_max(quad a, quad b) {
 #if defined(__aarch64__)
     return (quad)vmaxnmq_f32((float32x4_t)a, (float32x4_t)b);

@@ -1,13 +1,14 @@
-/* rows.h: rows of features on the CPU. */
-#ifndef CONR_CPU_ROWS_H
-#define CONR_CPU_ROWS_H
+/* rows.h: rows of features on the host, scaled to length 1. */
+#ifndef CONR_KERNELS_ROWS_H
+#define CONR_KERNELS_ROWS_H
 
-#include "device/device.h"
+/* out[i] = x[i] / |x[i]|, norm[i] = |x[i]|; a zero row stays zero.  x, out: [n,d], may be the same
+ * memory; norm: [n] or NULL.  On up to `threads` threads, with the same bits for any number. */
+void rows_normalize(int threads, const float *x, int n, int d, float *out, float *norm);
 
-/* device_ops.rows_normalize; out may be x.  norm: [n] or NULL. */
-int cpu_rows_normalize(device *dev, const float *x, int n, int d, float *out, float *norm);
-/* device_ops.rows_normalize_back; dx may be dout. */
-int cpu_rows_normalize_back(device *dev, const float *out, const float *norm, const float *dout,
-                            int n, int d, float *dx);
+/* Its gradient, dx[i] = (dout[i] - <out[i], dout[i]> out[i]) / norm[i]; zero for a zero row.
+ * out, dout, dx: [n,d]; dx may be dout. */
+void rows_normalize_back(int threads, const float *out, const float *norm, const float *dout, int n,
+                         int d, float *dx);
 
 #endif

@@ -57,7 +57,7 @@ done:
 int conr_boundary(conr *c, const float *features, int64_t rows, int64_t width, conr_metric metric,
                   const float *centroids, int K, const int32_t *labels, int normalize_centroids,
                   float *ratio) {
-    int rc = 0, there = ARRAYS_THERE(c, features, centroids, labels, ratio);
+    int rc = 0, there = ARRAYS_ON_DEVICE(c, features, centroids, labels, ratio);
     if (there < 0) return there;
     if (there) {
         if ((rc = numbers_check_shape("features", features, rows, width)) < 0) return rc;
@@ -77,11 +77,11 @@ int conr_boundary(conr *c, const float *features, int64_t rows, int64_t width, c
     centers = memory_new("boundary", (size_t)K * d, sizeof *centers);
     TRY(sizes && centers ? 0 : CONR_ENOMEM);
     memcpy(centers, centroids, (size_t)K * d * sizeof *centers);
-    if (normalize_centroids) TRY(cpu_rows_normalize(c->host, centroids, K, d, centers, sizes));
+    if (normalize_centroids) rows_normalize(c->host->threads, centroids, K, d, centers, sizes);
     if (metric == CONR_COSINE) {
         unit = memory_new("boundary", (size_t)n * d, sizeof *unit);
         TRY(unit ? 0 : CONR_ENOMEM);
-        TRY(cpu_rows_normalize(c->host, features, n, d, unit, sizes));
+        rows_normalize(c->host->threads, features, n, d, unit, sizes);
         features = unit;
     }
 #pragma omp parallel for num_threads(c->host->threads) schedule(static)
@@ -124,7 +124,7 @@ int64_t conr_boundary_keep(const float *ratio, int64_t n, double fraction, unsig
 
 int conr_boundary_filter(conr *c, const float *ratio, int64_t n, double fraction,
                          unsigned char *kept) {
-    int there = ARRAYS_THERE(c, ratio, kept);
+    int there = ARRAYS_ON_DEVICE(c, ratio, kept);
     int64_t count = there < 0 ? there : allowed(n, fraction);
     if (count < 0) return (int)count;
     if (there && n > INT_MAX)

@@ -6,7 +6,6 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "context/context.h"
-#include "kernels/gemm.h"
 #include "neighbors/affinity.h"
 #include "neighbors/search.h"
 
@@ -49,8 +48,8 @@ static int neighbors_local(device *dev, ranks *over, const float *f, int n, int 
 /* In the host's memory. */
 static int neighbors_here(device *dev, ranks *over, const float *f, int n, int d,
                           const conr_neighbors_options *o, int32_t *ids) {
-    /* the search shares its bits with cpu_gemm alone; any other device takes the plain way */
-    if (dev->op.gemm != cpu_gemm) return neighbors_dense(dev, f, n, d, o, ids);
+    /* the search has the bits of kernels/gemm.h; a device with other bits computes S by its gemm */
+    if (!dev->kernel_bits) return neighbors_dense(dev, f, n, d, o, ids);
     return o->local ? neighbors_local(dev, over, f, n, d, o->k, ids)
                     : neighbors_sparse(dev, over, f, n, d, o, ids);
 }
@@ -176,7 +175,7 @@ done:
 int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
                    const conr_neighbors_options *options, int32_t *ids) {
     conr_neighbors_options o = *options;
-    int rc = 0, there = ARRAYS_THERE(c, features, ids);
+    int rc = 0, there = ARRAYS_ON_DEVICE(c, features, ids);
     if (there < 0) return there;
     if ((rc = check_options(&o)) < 0) return rc;
     rc = there ? numbers_check_shape("features", features, rows, width)

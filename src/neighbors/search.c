@@ -126,8 +126,8 @@ static int merge_lists(ranks *over, const search *s) {
     for (int i0 = 0; i0 < s->n; i0 += most) {
         int rows = s->n - i0 < most ? s->n - i0 : most;
         size_t here = (size_t)rows * k, at = (size_t)i0 * k;
-        TRY(ranks_share(over, s->ids + at, here * sizeof *ids, ids));
-        TRY(ranks_share(over, s->values + at, here * sizeof *values, values));
+        TRY(ranks_all_gather(over, s->ids + at, here * sizeof *ids, ids));
+        TRY(ranks_all_gather(over, s->values + at, here * sizeof *values, values));
         for (int r = 0; r < over->count; r++)
             for (int i = 0; r != over->rank && i < rows; i++)
                 for (int e = 1; e < k; e++) {
@@ -148,7 +148,7 @@ int search_rounds(device *dev, ranks *over, const float *f, int n, int d, int k,
     search s = {.kernel = g, .n = n, .d = d, .k = k, .ids = ids, .values = values};
     int rank = over ? over->rank : 0, count = over ? over->count : 1, rc = 0;
     s.block = block_rows(g, n, d, dev->threads * count);
-    if (over && (rc = ranks_tell(over, &s.block, sizeof s.block)) < 0) return rc;
+    if (over && (rc = ranks_broadcast(over, &s.block, sizeof s.block)) < 0) return rc;
     size_t padded = (size_t)((n + s.block - 1) / s.block) * s.block;
     size_t tall = gemm_panels_size(n, d, g->mr), wide = gemm_panels_size(n, d, g->nr);
     float *memory = memory_new("nearest neighbors", tall + wide + padded, sizeof *memory);

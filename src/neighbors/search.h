@@ -6,7 +6,7 @@
 
 /* The k best of each row of S = F F^T: the row itself first, then the larger value, then the lower
  * index.  f: [n,d], unit rows; k <= n.  ids, values: [n,k]; values are S's, bit by bit those of
- * cpu_gemm, but 1 for the row itself.  Memory beside the results is two packed copies of f, and S
+ * gemm, but 1 for the row itself.  Memory beside the results is two packed copies of f, and S
  * itself where n <= WHOLE_ROWS (whole.h).  over: ranks that call it together and share the work of
  * large sets; NULL: none. */
 int search_nearest(device *dev, ranks *over, const float *f, int n, int d, int k, int32_t *ids,

@@ -1,6 +1,6 @@
-/* mpi.c: ranks.h over MPI.  Launch is mpirun's or srun's; started alone, a process is one
- * rank of one and MPI is never woken.  What lies in the host's memory MPI carries itself; what lies
- * in a GPU's NCCL does (gpu.h), which MPI introduces to each other. */
+/* mpi.c: ranks.h over MPI.  A process started without mpirun or srun is the only rank, and MPI is
+ * never initialized.  MPI carries what lies in host memory; NCCL carries what lies in GPU memory
+ * (gpu.h), and MPI broadcasts the id it starts with. */
 #include "ranks/ranks.h"
 
 #include "base/clock.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 28 };   /* numbers a call: MPI counts in int */
-enum { PIECE = 1 << 20 };   /* numbers of a mean at a time: what caches hold goes twice as fast */
-enum { MOST_PENDING = 64 }; /* pieces on the way at once */
+enum { CHUNK = 1 << 28 };   /* elements per call: MPI counts in int */
+enum { PIECE = 1 << 20 };   /* floats of a mean at a time: twice as fast if they fit the caches */
+enum { MOST_PENDING = 64 }; /* pieces in flight */
 enum { MOST_WATCHED = 4096 };
 
 typedef struct pending {
@@ -26,16 +26,16 @@ typedef struct pending {
 /* Behind ranks.own. */
 typedef struct group {
     MPI_Comm comm;
-    ranks_gpu *gpu; /* made when a GPU's memory comes first */
+    ranks_gpu *gpu; /* made on the first call with GPU memory */
     pending pending[MOST_PENDING];
     int n_pending;
 } group;
 
-static group world; /* every rank there is */
+static group world; /* all ranks of the launch */
 static bool started, agreed_to_stop;
 static ranks_times spent;
 
-/* On a GPU the host only queues: how long the queue waits is told by moments in it. */
+/* On a GPU the host only queues: moments in the queue show how long it was blocked. */
 static struct {
     device *dev;
     void *from, *to;
@@ -44,19 +44,19 @@ static struct {
 static int n_watched;
 static bool watching;
 
-/* A status for an MPI result.  MPI's default is to abort the job on errors, which is what brings a
- * broken run down; this is for error handlers that return. */
+/* A status for an MPI result.  By default MPI aborts the job on errors, which is what stops a
+ * broken run; this is for error handlers that return. */
 static int checked(int result, const char *what) {
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     if (result == MPI_SUCCESS) return 0;
     MPI_Error_string(result, text, &length);
-    return fail(CONR_EDEVICE, "MPI %s: %.*s; look at the other ranks' output", what, length, text);
+    return fail(CONR_EDEVICE, "MPI %s: %.*s; see the output of the other ranks", what, length,
+                text);
 }
 
 static group *group_of(const ranks *r) { return r->own ? r->own : &world; }
 static int parts(size_t n) { return n > CHUNK ? CHUNK : (int)n; }
-static bool on_gpu(const device *dev) { return !strncmp(dev->name, "cuda", 4); }
 
 static void timed(double before, double *also) {
     double took = clock_now() - before;
@@ -64,9 +64,9 @@ static void timed(double before, double *also) {
     if (also) *also += took;
 }
 
-/* ---- beginning and end ----------------------------------------------------------------------- */
+/* ---- start and end --------------------------------------------------------------------------- */
 
-/* The others wait for a rank that has failed: they must not. */
+/* At exit.  If this rank has failed, the others would wait for it: abort them. */
 static void end(int status, void *unused) {
     int ended = 0;
     (void)unused;
@@ -79,15 +79,14 @@ static void end(int status, void *unused) {
 static int start(int launched) {
     int rc = 0, there = 0, level = 0, count = 0;
     TRY(checked(MPI_Initialized(&there), "start"));
-    /* the loader has threads; one of ours alone calls MPI */
+    /* the loader has threads; only one thread calls MPI */
     if (!there) TRY(checked(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "start"));
-    if (!there) on_exit(end, NULL); /* who started MPI ends it */
+    if (!there) on_exit(end, NULL); /* whoever initialized MPI finalizes it */
     TRY(checked(MPI_Comm_size(MPI_COMM_WORLD, &count), "start"));
     if (count != launched)
         TRY(fail(CONR_EINVAL,
-                 "%d processes were started, but MPI knows of %d; use the mpirun of the MPI that "
-                 "conr was built with (srun: --mpi=pmix), or CONR_ALONE=1 where each works for "
-                 "itself",
+                 "%d processes were started, but MPI sees %d; use the mpirun of the MPI that conr "
+                 "was built with (srun: --mpi=pmix), or set CONR_ALONE=1 to run each on its own",
                  launched, count));
     world.comm = MPI_COMM_WORLD;
     started = true;
@@ -95,7 +94,8 @@ done:
     return rc;
 }
 
-static int know(ranks *r) {
+/* Fills in rank and count, of all ranks and of those on this machine. */
+static int identify(ranks *r) {
     int rc = 0;
     MPI_Comm machine;
     MPI_Comm comm = group_of(r)->comm;
@@ -118,7 +118,7 @@ int ranks_open(ranks *r) {
     if (launched == 1 && !ranks_one_talks()) return 0;
     if (!started) {
         TRY(start(launched));
-        TRY(know(&known));
+        TRY(identify(&known));
     }
     *r = known;
 done:
@@ -135,7 +135,7 @@ int ranks_part(const ranks *r, int size, ranks *out) {
     if (!g) return fail_memory("ranks", sizeof *g);
     out->own = g;
     TRY(checked(MPI_Comm_split(group_of(r)->comm, r->rank / size, r->rank, &g->comm), "split"));
-    TRY(know(out));
+    TRY(identify(out));
 done:
     if (rc < 0) free(g), out->own = NULL;
     return rc;
@@ -152,7 +152,7 @@ void ranks_close(ranks *r) {
 
 /* ---- device memory --------------------------------------------------------------------------- */
 
-/* What comes between the two is watched, where anybody wants that. */
+/* What is queued between the two is watched, if watching is on. */
 static int watch_begin(device *dev, bool mean) {
     if (!watching || n_watched == MOST_WATCHED) return 0;
     watched[n_watched].dev = dev, watched[n_watched].mean = mean;
@@ -164,8 +164,9 @@ static int watch_end(device *dev) {
     return dev->op.moment(dev, &watched[n_watched++].to);
 }
 
-/* What ends last was begun first: said after the GPU's driver was woken, this is before its end.
- * After a failure NCCL may wait for the others for ever: `end` is what brings them down. */
+/* Exit handlers run in reverse order: registered after the CUDA driver started, this one runs
+ * before the driver ends.  After a failure NCCL may wait for the others forever; `end` aborts
+ * them. */
 static void end_gpu(int status, void *unused) {
     (void)unused;
     if (status && !agreed_to_stop) return;
@@ -173,7 +174,7 @@ static void end_gpu(int status, void *unused) {
     world.gpu = NULL;
 }
 
-/* NCCL's side of a group. */
+/* The NCCL communicator of a group. */
 static int gpu_of(ranks *r, device *dev, ranks_gpu **out) {
     int rc = 0;
     group *g = group_of(r);
@@ -190,7 +191,7 @@ done:
 }
 
 static void scale(float *x, size_t n, int count) {
-    float part = 1 / (float)count; /* exact where the ranks are a power of two */
+    float part = 1 / (float)count; /* exact if the number of ranks is a power of two */
     for (size_t i = 0; i < n; i++) x[i] *= part;
 }
 
@@ -198,7 +199,7 @@ int ranks_sum(ranks *r, device *dev, float *x, size_t n) {
     int rc = 0;
     ranks_gpu *g;
     if (!r->talks) return 0;
-    if (on_gpu(dev)) {
+    if (dev->is_gpu) {
         TRY(gpu_of(r, dev, &g));
         TRY(watch_begin(dev, false));
         TRY(ranks_gpu_sum(g, dev, x, n, false));
@@ -220,14 +221,14 @@ int ranks_mean(ranks *r, device *dev, float *x, size_t n) {
     return rc < 0 ? rc : ranks_mean_end(r, dev);
 }
 
-/* MPI works on while a rank is in its calls, and the statistics that the backward pass sums are
- * such calls; network cards that carry on by themselves need not wait for them. */
+/* MPI makes progress while a rank is inside its calls, and the sums of batch statistics in the
+ * backward pass are such calls; network cards that progress on their own need none. */
 int ranks_mean_begin(ranks *r, device *dev, float *x, size_t n) {
     int rc = 0;
     ranks_gpu *gpu;
     group *g = group_of(r);
     if (!r->talks || n == 0) return 0;
-    if (on_gpu(dev))
+    if (dev->is_gpu)
         return (rc = gpu_of(r, dev, &gpu)) < 0 ? rc : ranks_gpu_mean_begin(gpu, dev, x, n);
     TRY(dev->op.sync(dev));
     double before = clock_now();
@@ -249,7 +250,7 @@ int ranks_mean_end(ranks *r, device *dev) {
     ranks_gpu *gpu;
     group *g = group_of(r);
     if (!r->talks) return 0;
-    if (on_gpu(dev)) {
+    if (dev->is_gpu) {
         TRY(gpu_of(r, dev, &gpu));
         TRY(watch_begin(dev, true));
         TRY(ranks_gpu_mean_end(gpu, dev));
@@ -271,14 +272,14 @@ int ranks_gather(ranks *r, device *dev, const void *mine, size_t bytes, void *al
     int rc = 0;
     ranks_gpu *g;
     if (!r->talks) return all == mine ? 0 : dev->op.copy(dev, all, mine, bytes);
-    if (on_gpu(dev)) {
+    if (dev->is_gpu) {
         TRY(gpu_of(r, dev, &g));
         TRY(watch_begin(dev, false));
         TRY(ranks_gpu_gather(g, dev, mine, bytes, all));
         return watch_end(dev);
     }
     TRY(dev->op.sync(dev));
-    TRY(ranks_share(r, mine, bytes, all));
+    TRY(ranks_all_gather(r, mine, bytes, all));
 done:
     return rc;
 }
@@ -288,7 +289,7 @@ int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float
     const float *part = d_all + (size_t)r->rank * n;
     if (!r->talks)
         return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
-    if (on_gpu(dev)) return ranks_gpu_scale(dev, part, n, (float)r->count, d_mine);
+    if (dev->is_gpu) return ranks_gpu_scale(dev, part, n, (float)r->count, d_mine);
     TRY(dev->op.sync(dev));
     for (size_t i = 0; i < n; i++) d_mine[i] = (float)r->count * part[i];
 done:
@@ -297,9 +298,11 @@ done:
 
 /* ---- host memory ----------------------------------------------------------------------------- */
 
-int ranks_tell(ranks *r, void *x, size_t bytes) { return ranks_tell_from(r, 0, x, bytes); }
+int ranks_broadcast(ranks *r, void *x, size_t bytes) {
+    return ranks_broadcast_from(r, 0, x, bytes);
+}
 
-int ranks_tell_from(ranks *r, int who, void *x, size_t bytes) {
+int ranks_broadcast_from(ranks *r, int who, void *x, size_t bytes) {
     int rc = 0;
     if (!r->talks) return 0;
     double before = clock_now();
@@ -311,7 +314,7 @@ done:
     return rc;
 }
 
-int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
+int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all) {
     int rc = 0;
     ASSERT(bytes <= INT_MAX);
     if (!r->talks) {

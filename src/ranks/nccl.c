@@ -1,4 +1,4 @@
-/* nccl.c: collectives between GPUs. */
+/* nccl.c: collectives between GPUs, over NCCL. */
 #include "ranks/gpu.h"
 
 #include "base/status.h"
@@ -11,16 +11,17 @@
 struct ranks_gpu {
     int index; /* of the GPU */
     ncclComm_t comm;
-    cudaStream_t side; /* where gradients travel beside the backward pass */
+    cudaStream_t side; /* for gradients, in parallel with the backward pass */
     cudaEvent_t ready, done;
     bool pending;
 };
 
 static int checked(ncclResult_t result, const char *what) {
     if (result == ncclSuccess) return 0;
-    return fail(CONR_EDEVICE,
-                "NCCL, %s: %s (%s); NCCL_DEBUG=WARN says more, one GPU a rank is needed", what,
-                ncclGetErrorString(result), ncclGetLastError(NULL));
+    return fail(
+        CONR_EDEVICE,
+        "NCCL, %s: %s (%s); set NCCL_DEBUG=WARN for details, and give each rank its own GPU", what,
+        ncclGetErrorString(result), ncclGetLastError(NULL));
 }
 #define NCCL(call) checked(nccl##call, "nccl" #call)
 #define CUDA(call) cuda_check((int)cuda##call, "cuda" #call)
@@ -36,13 +37,13 @@ int ranks_gpu_id(unsigned char id[RANKS_GPU_ID]) {
 int ranks_gpu_new(device *dev, const unsigned char id[RANKS_GPU_ID], int rank, int count,
                   ranks_gpu **out) {
     int rc = 0;
-    ncclUniqueId told;
+    ncclUniqueId shared;
     ranks_gpu *g = *out = calloc(1, sizeof *g);
     if (!g) return fail_memory("ranks", sizeof *g);
     g->index = own_of(dev)->index;
-    memcpy(&told, id, sizeof told);
+    memcpy(&shared, id, sizeof shared);
     TRY(CUDA(SetDevice(g->index)));
-    TRY(NCCL(CommInitRank(&g->comm, count, told, rank)));
+    TRY(NCCL(CommInitRank(&g->comm, count, shared, rank)));
     TRY(CUDA(StreamCreateWithFlags(&g->side, cudaStreamNonBlocking)));
     TRY(CUDA(EventCreateWithFlags(&g->ready, cudaEventDisableTiming)));
     TRY(CUDA(EventCreateWithFlags(&g->done, cudaEventDisableTiming)));
@@ -66,9 +67,9 @@ int ranks_gpu_sum(ranks_gpu *g, device *dev, float *x, size_t n, bool mean) {
         AllReduce(x, x, n, ncclFloat, mean ? ncclAvg : ncclSum, g->comm, own_of(dev)->stream));
 }
 
-/* One communicator serves both streams: its collectives are ordered by the events, and the
- * statistics that the backward pass sums meanwhile wait for the bucket before them.  That order is
- * the same on all ranks, which is what NCCL asks for. */
+/* One communicator serves both streams: events order its collectives, and the batch statistics that
+ * the backward pass sums meanwhile wait for the bucket before them.  The order is the same on all
+ * ranks, as NCCL requires. */
 int ranks_gpu_mean_begin(ranks_gpu *g, device *dev, float *x, size_t n) {
     int rc = 0;
     TRY(CUDA(EventRecord(g->ready, own_of(dev)->stream)));

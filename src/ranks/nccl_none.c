@@ -1,11 +1,12 @@
-/* nccl_none.c: a build without NCCL: ranks with GPUs cannot talk. */
+/* nccl_none.c: gpu.h in a build without NCCL: every call fails. */
 #include "ranks/gpu.h"
 
 #include "base/status.h"
 
 static int none(void) {
-    return fail(CONR_EDEVICE, "cuda: this build lacks NCCL, which joins the GPUs of several ranks; "
-                              "build with CUDA and NCCL, or use --device cpu");
+    return fail(CONR_EDEVICE,
+                "cuda: this build has no NCCL, which connects the GPUs of several ranks; "
+                "build with CUDA and NCCL, or use --device cpu");
 }
 
 int ranks_gpu_id(unsigned char id[RANKS_GPU_ID]) {

@@ -1,5 +1,5 @@
-/* ranks_test.c: N ranks equal one.  Runs as one process, and under mpirun -n 2 and -n 4 in builds
- * with MPI; each rank computes the whole alone and its part together with the others. */
+/* ranks_test.c: N ranks give the result of one.  Runs as one process, and under mpirun -n 1, 2 and
+ * 4 in builds with MPI; each rank computes the whole by itself and its part with the others. */
 #include "ranks/ranks.h"
 
 #include "base/test_help.h"
@@ -19,7 +19,7 @@ static void collectives(void **state) {
     assert_true(n <= 64);
     assert_ok(ranks_gather(&all, dev, x, sizeof x, parts));
     for (int i = 0; i < n; i++) assert_true(parts[3 * i] == (float)i && parts[3 * i + 1] == 1);
-    /* gather's backward carries the factor N and takes this rank's part */
+    /* the gradient of gather has the factor N and takes this rank's part */
     assert_ok(ranks_gather_back(&all, dev, parts, 3, mine));
     assert_true(mine[0] == (float)(n * all.rank) && mine[1] == (float)n);
     assert_ok(ranks_sum(&all, dev, x, 3));
@@ -27,11 +27,11 @@ static void collectives(void **state) {
     assert_ok(ranks_mean(&all, dev, x, 3));
     assert_true(x[1] == (float)n);
     x[0] = (float)(all.rank + 7);
-    assert_ok(ranks_tell(&all, x, sizeof *x));
+    assert_ok(ranks_broadcast(&all, x, sizeof *x));
     assert_true(x[0] == 7);
-    assert_ok(ranks_share(&all, &all.rank, sizeof all.rank, parts));
+    assert_ok(ranks_all_gather(&all, &all.rank, sizeof all.rank, parts));
     for (int i = 0; i < n; i++) assert_int_equal(((int *)(void *)parts)[i], i);
-    /* neighbors as ranks of their own */
+    /* groups of two consecutive ranks */
     ranks pair;
     int size = n % 2 ? 1 : 2;
     assert_ok(ranks_part(&all, size, &pair));
@@ -43,7 +43,7 @@ static void collectives(void **state) {
     ranks_close(&pair);
 }
 
-enum { VIEW = 8, OUT = 5, SIDE = 16 }; /* images a view, over all ranks */
+enum { VIEW = 8, OUT = 5, SIDE = 16 }; /* images per view, over all ranks */
 
 typedef struct result {
     float out[2 * VIEW * OUT];
@@ -51,7 +51,7 @@ typedef struct result {
 } result;
 
 /* Forward and backward of `count` images of each view from `first` on, with these ranks.  The loss
- * is that of the whole batch, <t, all outputs>: gathered, so its gradient comes back by
+ * is that of the whole batch, <t, all outputs>: outputs are gathered, so their gradient comes from
  * ranks_gather_back. */
 static void train(const network *net, ranks *r, int first, int count, const float *images,
                   const float *t, result *to) {

@@ -1,4 +1,4 @@
-/* single.c: ranks.h for one process: nothing to send, nobody to wait for. */
+/* single.c: ranks.h for a build without MPI: one process. */
 #include "ranks/ranks.h"
 
 #include "base/status.h"
@@ -10,8 +10,8 @@ int ranks_open(ranks *r) {
     *r = (ranks){.count = 1, .locals = 1};
     if (launched > 1)
         return fail(CONR_EINVAL,
-                    "%d processes were started, and this conr was built without MPI; build it with "
-                    "cmake --preset mpi, or set CONR_ALONE=1 where each works for itself",
+                    "%d processes were started, but this conr was built without MPI; build it with "
+                    "cmake --preset mpi, or set CONR_ALONE=1 to run each on its own",
                     launched);
     return 0;
 }
@@ -54,17 +54,17 @@ int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float
     return d_mine == d_all ? 0 : dev->op.copy(dev, d_mine, d_all, n * sizeof *d_mine);
 }
 
-int ranks_tell(ranks *r, void *x, size_t bytes) {
+int ranks_broadcast(ranks *r, void *x, size_t bytes) {
     (void)r, (void)x, (void)bytes;
     return 0;
 }
 
-int ranks_tell_from(ranks *r, int who, void *x, size_t bytes) {
+int ranks_broadcast_from(ranks *r, int who, void *x, size_t bytes) {
     (void)r, (void)who, (void)x, (void)bytes;
     return 0;
 }
 
-int ranks_share(ranks *r, const void *mine, size_t bytes, void *all) {
+int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all) {
     (void)r;
     if (all != mine) memcpy(all, mine, bytes);
     return 0;

@@ -323,21 +323,21 @@ static int tell(loading *l, checkpoint_state *s) {
     int rc = 0;
     trainer *t = l->t;
     ranks *r = &t->ranks;
-    TRY(ranks_tell(r, s, sizeof *s));
-    TRY(ranks_tell(r, &t->step, sizeof t->step));
-    TRY(ranks_tell(r, &t->clustered, sizeof t->clustered));
-    TRY(ranks_tell(r, &t->objective, sizeof t->objective));
-    TRY(ranks_tell(r, l->found, sizeof l->found));
-    TRY(ranks_tell(r, &l->found_labels, sizeof l->found_labels));
-    TRY(ranks_tell(r, &l->n_centroids, sizeof l->n_centroids));
+    TRY(ranks_broadcast(r, s, sizeof *s));
+    TRY(ranks_broadcast(r, &t->step, sizeof t->step));
+    TRY(ranks_broadcast(r, &t->clustered, sizeof t->clustered));
+    TRY(ranks_broadcast(r, &t->objective, sizeof t->objective));
+    TRY(ranks_broadcast(r, l->found, sizeof l->found));
+    TRY(ranks_broadcast(r, &l->found_labels, sizeof l->found_labels));
+    TRY(ranks_broadcast(r, &l->n_centroids, sizeof l->n_centroids));
     for (int i = 0; i < l->n; i++)
-        TRY(ranks_tell(r, l->memory[i], l->b[i].count * sizeof *l->memory[i]));
-    TRY(ranks_tell(r, l->labels, (size_t)t->store->n * sizeof *l->labels));
+        TRY(ranks_broadcast(r, l->memory[i], l->b[i].count * sizeof *l->memory[i]));
+    TRY(ranks_broadcast(r, l->labels, (size_t)t->store->n * sizeof *l->labels));
     if (!l->centroids && l->n_centroids) {
         l->centroids = memory_new("checkpoint", l->n_centroids, sizeof *l->centroids);
         TRY(l->centroids ? 0 : CONR_ENOMEM);
     }
-    TRY(ranks_tell(r, l->centroids, l->n_centroids * sizeof *l->centroids));
+    TRY(ranks_broadcast(r, l->centroids, l->n_centroids * sizeof *l->centroids));
 done:
     return rc;
 }

@@ -347,7 +347,7 @@ static int same_images(run *r) {
     uint64_t mine[2] = {(uint64_t)r->store.n, r->state.images};
     uint64_t *all = memory_new("ranks", (size_t)r->ranks->count, sizeof mine);
     TRY(all ? 0 : CONR_ENOMEM);
-    TRY(ranks_share(r->ranks, mine, sizeof mine, all));
+    TRY(ranks_all_gather(r->ranks, mine, sizeof mine, all));
     for (int i = 1; i < r->ranks->count; i++)
         if (memcmp(all, all + 2 * i, sizeof mine))
             TRY(fail(CONR_EINVAL,
@@ -394,7 +394,7 @@ static int resume(run *r) {
     uint64_t images = r->state.images;
     int i = 0;
     while (i < 3 && !exists(in_folder(r, names[i]))) i++;
-    TRY(ranks_tell(r->ranks, &i, sizeof i));
+    TRY(ranks_broadcast(r->ranks, &i, sizeof i));
     if (i == 3) return 0; /* stopped before the first one: from the start */
     TRY(checkpoint_load(r->t, in_folder(r, names[i]), &r->state));
     if (r->state.images != images)
@@ -725,7 +725,8 @@ static int open_run(run *r, const conr_settings *s) {
     snprintf(r->choices, sizeof r->choices, "%s/engines.txt", r->to->out);
     r->c->dev->choices = r->leads ? r->choices : NULL;
     if (r->to->budget > 0 && !r->to->resume) TRY(fit_budget(r));
-    TRY(ranks_tell(r->ranks, &r->o, sizeof r->o)); /* what was timed or read by one holds for all */
+    TRY(ranks_broadcast(r->ranks, &r->o,
+                        sizeof r->o)); /* what was timed or read by one holds for all */
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
     if (r->to->budget > 0 && !r->to->resume) {
         char line[128];

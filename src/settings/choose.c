@@ -4,6 +4,7 @@
  * settings.  Each is told with its reason and can be fixed by the caller; what depends on another
  * setting follows the fixed one. */
 #include "base/status.h"
+#include "context/context.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -173,7 +174,7 @@ int conr_settings_choose(const conr *c, const conr_images *m, double budget, con
                .n = i.n,
                .side = usual_side(&i),
                .gray = i.channels == 1,
-               .gpu = !strncmp(conr_device(c), "cuda", 4),
+               .gpu = c->dev->is_gpu,
                .budget = budget,
                .clusters = atoi(value_of(s, "clusters", clusters))};
     if (i.n < FEWEST)

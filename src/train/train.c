@@ -388,7 +388,7 @@ int trainer_cluster(trainer *t) {
     if (t->o.clusters == 0 && leads)
         TRY(conr_choose_clusters(t->c, t->features, n, t->d, &o, t->o.clusters_low,
                                  t->o.clusters_high, &t->o.clusters, NULL));
-    TRY(ranks_tell(&t->ranks, &t->o.clusters, sizeof t->o.clusters));
+    TRY(ranks_broadcast(&t->ranks, &t->o.clusters, sizeof t->o.clusters));
     o.clusters = t->o.clusters;
     if (t->o.kmeans_warm && t->K == o.clusters) o.start = t->centroids;
     centroids = memory_new("centroids", (size_t)o.clusters * t->d, sizeof *centroids);
@@ -398,9 +398,9 @@ int trainer_cluster(trainer *t) {
                          centroids, label, &history));
     t->objective = history.objective;
     TRY(note_runs(t, &history));
-    TRY(ranks_tell(&t->ranks, &t->objective, sizeof t->objective));
-    TRY(ranks_tell(&t->ranks, label, (size_t)n * sizeof *label));
-    TRY(ranks_tell(&t->ranks, centroids, (size_t)o.clusters * t->d * sizeof *centroids));
+    TRY(ranks_broadcast(&t->ranks, &t->objective, sizeof t->objective));
+    TRY(ranks_broadcast(&t->ranks, label, (size_t)n * sizeof *label));
+    TRY(ranks_broadcast(&t->ranks, centroids, (size_t)o.clusters * t->d * sizeof *centroids));
     TRY(trainer_set_labels(t, label, centroids, o.clusters));
     t->clustered = t->step;
 done:

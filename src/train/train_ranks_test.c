@@ -113,7 +113,7 @@ static void follow(conr *c, const conr_settings *s, int steps, course *to) {
 static void same_everywhere(const char *what, const void *mine, size_t bytes) {
     ranks *r = &context->ranks;
     char *all = malloc(bytes * (size_t)r->count);
-    assert_ok(ranks_share(r, mine, bytes, all));
+    assert_ok(ranks_all_gather(r, mine, bytes, all));
     for (int i = 0; i < r->count; i++)
         if (memcmp(all + (size_t)i * bytes, all, bytes)) fail_msg("%s: rank %d differs", what, i);
     free(all);

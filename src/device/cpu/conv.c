@@ -1,4 +1,4 @@
-/* conv.c: plans, the choice between the ways, and sums by blocks. */
+/* conv.c: plans, the choice of the algorithm, and sums by blocks. */
 #include "device/cpu/conv.h"
 
 #include "base/status.h"
@@ -60,14 +60,14 @@ int cpu_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out) {
     return 0;
 }
 
-/* ---- the table's entries --------------------------------------------------------------------- */
+/* ---- the entries of the table ---------------------------------------------------------------- */
 
-/* Sums about shift - bias are those of what has the bias about the shift. */
+/* The sums of y about shift - bias are those of y + bias about shift. */
 static void winograd_with_bias(const cpu_plan *p, const float *x, const float *w, const float *bias,
                                float *y, const float *shift, float *sums, float *work) {
     int co = p->base.s.co;
     size_t pixels = (size_t)p->base.s.n * p->base.oh * p->base.ow;
-    float *about = work + p->base.workspace / sizeof *work - co; /* its end: [co] */
+    float *about = work + p->base.workspace / sizeof *work - co; /* at its end: [co] */
     if (bias && sums)
         for (int j = 0; j < co; j++) about[j] = shift[j] - bias[j];
     winograd_forward(p, x, w, y, bias ? about : shift, sums, work);

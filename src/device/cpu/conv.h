@@ -1,32 +1,32 @@
 /* conv.h: convolutions on the CPU.
  *
- * Three ways, chosen per shape when the plan is made: implicit GEMM for everything (direct.c);
- * Winograd's forms for 3x3 with enough channels (winograd.c), which need a quarter of the
- * multiplications or a fifth, with stride 2 9/16, and which CONR_WINOGRAD=0 in the environment
- * keeps out; and for one or three channels products straight from the image (stem.c,
- * stem_data.c).  All give the same bits for any number of threads: threads never share a sum.
- */
+ * Three algorithms, chosen per shape when the plan is made:
+ *   direct     implicit GEMM, for every shape (direct.c)
+ *   Winograd   for 3x3 with enough channels (winograd.c): a quarter or a fifth of the
+ *              multiplications, 9/16 with stride 2; CONR_WINOGRAD=0 in the environment disables it
+ *   stem       for one or three channels, products straight from the image (stem.c, stem_data.c)
+ * All give the same bits for any number of threads: threads never share a sum. */
 #ifndef CONR_CPU_CONV_H
 #define CONR_CPU_CONV_H
 
 #include "device/device.h"
 #include "kernels/gemm.h"
 
-/* Per-channel sums for the norm that follows are taken block by block, where a block of rows (or
- * tiles) belongs to one group and its size depends on the shape alone; then added up in order. */
+/* Per-channel sums for the norm that follows are taken block by block, then added up in order.  A
+ * block of rows (or tiles) belongs to one group, and its size depends only on the shape. */
 typedef struct conv_blocks {
     int per_group; /* rows (or tiles) of a group */
-    int size;      /* of a block, at most */
-    int blocks;    /* of all groups together */
+    int size;      /* of a block; the last of a group may be smaller */
+    int blocks;    /* in all groups together */
 } conv_blocks;
 
 typedef struct cpu_plan {
-    conv_plan base; /* first: the seam hands out a pointer to it */
+    conv_plan base; /* comes first: the seam hands out a pointer to it */
     const gemm_kernel *g;
-    bool winograd, stem; /* which way; a stem with a bias goes forward directly */
+    bool winograd, stem; /* the algorithm; a stem with a bias uses `direct` forward */
     int threads;
     conv_blocks rows;  /* forward, direct */
-    conv_blocks tiles; /* forward, Winograd: their number alone, tiles are cut by themselves */
+    conv_blocks tiles; /* forward, Winograd: only the number of blocks is used */
 } cpu_plan;
 
 conv_blocks conv_blocks_make(int groups, int per_group, int size);
@@ -65,7 +65,7 @@ void stem_back_filter(const cpu_plan *p, const float *x, const float *dy, bool a
 
 /* ---- stem_data.c ------------------------------------------------------------------------- */
 
-size_t stem_data_workspace(const cpu_plan *p); /* floats; part of stem_workspace's */
+size_t stem_data_workspace(const cpu_plan *p); /* floats; part of stem_workspace */
 void stem_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
                     float *work);
 
@@ -80,7 +80,7 @@ void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool
 
 /* ---- winograd_gradient.c ----------------------------------------------------------------- */
 
-size_t winograd_gradient_workspace(const cpu_plan *p); /* floats; part of winograd_workspace's */
+size_t winograd_gradient_workspace(const cpu_plan *p); /* floats; part of winograd_workspace */
 void winograd_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                           float *work);
 

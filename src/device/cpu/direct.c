@@ -1,10 +1,10 @@
-/* direct.c: convolutions as matrix products whose left side is never stored whole.
+/* direct.c: convolutions as matrix products whose left side is never stored whole (implicit GEMM).
  *
- * Forward and data gradient are one engine: rows are pixels of the result, a row's numbers are
- * gathered tap by tap from the source map (zeros outside), packed in quads for a few hundred rows
- * at a time, and multiplied by the packed weights.  A strided data gradient is one such product
- * per class of pixels that meet the same taps.  The filter gradient sums over rows instead: both
- * sides are packed as they lie. */
+ * Forward and data gradient share one engine: rows are pixels of the result; the elements of a row
+ * are gathered tap by tap from the source map (zeros outside), packed in quads for a block of rows
+ * at a time, and multiplied by the packed weights.  A strided data gradient is one such product per
+ * class of pixels that meet the same taps.  The filter gradient sums over rows instead: both sides
+ * are packed in the order they are stored in. */
 #include "device/cpu/conv.h"
 
 #include "base/memory.h"
@@ -14,16 +14,17 @@
 #include <string.h>
 
 enum {
-    KC = 512,   /* numbers of a row packed at a time: a panel of each side fits the first cache */
-    ROWS = 128, /* rows packed at a time: with KC numbers, a quarter of the second cache */
+    KC = 512,   /* elements of a row packed at a time: a panel of each side fits the L1 cache */
+    ROWS = 128, /* rows packed at a time: with KC elements each, a quarter of the L2 cache */
     FILTER_KC = 256,         /* rows summed over at a time in the filter gradient */
-    FILTER_PARTS = 16,       /* parts of the rows that are summed apart where dw is small */
-    FILTER_FLOATS = 1 << 18, /* of all parts of dw */
+    FILTER_PARTS = 16,       /* parts of the rows that are summed separately if dw is small */
+    FILTER_FLOATS = 1 << 18, /* floats of all parts of dw */
 };
 
 /* ---- the product ----------------------------------------------------------------------------- */
 
-/* Result rows lie c floats apart and in order, or (step > 1) at every step-th pixel of a map. */
+/* The rows of a result: consecutive, c floats apart, or (scattered) every step-th pixel of a
+ * map. */
 typedef struct target {
     float *base; /* [n,h,w,c] */
     int c;
@@ -42,13 +43,13 @@ static float *target_pixel(const target *t, const gather *g, const pixel *p) {
 typedef void run_panels(int k, const float *a, const float *b, float *c, int ldc, bool add,
                         int panels, size_t next);
 
-/* What multiplies this gather's panels. */
+/* The kernel for the panels of this gather. */
 static run_panels *run_of(const gemm_kernel *k, const gather *g) {
     return gather_in_quads(g) ? k->run_quads : k->run_panels;
 }
 
-/* A tile of a result: straight to its place where it is whole and its rows lie evenly apart, else
- * by way of the stack. */
+/* A tile of a result: written in place if it is whole and its rows are evenly spaced, else via the
+ * stack. */
 static void put_tile(const gemm_kernel *k, const gather *g, const target *t, int row, int rows,
                      int column, int columns, int length, const float *a, const float *b,
                      bool add) {
@@ -58,7 +59,7 @@ static void put_tile(const gemm_kernel *k, const gather *g, const target *t, int
         p = pixel_of(g, row);
         to = target_pixel(t, g, &p) + column;
     }
-    bool one_line = !t->scattered || p.x + rows <= g->gw; /* rows lie evenly apart */
+    bool one_line = !t->scattered || p.x + rows <= g->gw; /* rows are evenly spaced */
     int apart = t->scattered ? t->step * t->c : t->c;
     if (one_line && rows == k->mr && columns == k->nr) {
         run_of(k, g)(length, a, b, to, apart, add, 1, 0);
@@ -73,8 +74,8 @@ static void put_tile(const gemm_kernel *k, const gather *g, const target *t, int
     }
 }
 
-/* All tiles of a panel of columns, a: the panels of `rows` rows; at once where nothing is in the
- * way. */
+/* All tiles of a panel of columns; a: the panels of `rows` rows.  In one call where the tiles are
+ * whole and consecutive. */
 static void put_tiles(const gemm_kernel *k, const gather *g, const target *t, int row, int rows,
                       int column, int length, const float *a, const float *b, bool add) {
     int columns = least(k->nr, t->c - column), r = 0;
@@ -88,8 +89,8 @@ static void put_tiles(const gemm_kernel *k, const gather *g, const target *t, in
                  a + (size_t)r * length, b, add);
 }
 
-/* Rows [first, last) times the packed weights, columns [c0, c1).  weights: [blocks of KC][panels of
- * nr columns][numbers][nr]; work: panel_room floats. */
+/* Rows [first, last) times the packed weights, columns [c0, c1).
+ * weights: [blocks of KC][panels of nr columns][elements][nr]; work: panel_room floats. */
 static void multiply_rows(const gemm_kernel *k, const gather *g, const target *t,
                           const float *weights, int first, int last, int c0, int c1, float *work) {
     int length = g->taps * g->c, columns = round_up(t->c, k->nr), rows = last - first;
@@ -105,7 +106,7 @@ static void multiply_rows(const gemm_kernel *k, const gather *g, const target *t
     }
 }
 
-/* Floats of one thread's panels and lines. */
+/* Floats of the panels and lines of one thread. */
 static size_t panel_room(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     size_t lines = most(gather_lines_room(s->ci, s->k, s->stride, p->base.ow),
@@ -113,7 +114,7 @@ static size_t panel_room(const cpu_plan *p) {
     return (size_t)(ROWS + p->g->mr) * KC + GATHER_SLACK + lines;
 }
 
-/* Columns are shared out, too, where there are too few rows for all threads. */
+/* If there are too few rows for all threads, columns are divided among them too. */
 static int column_parts(int row_blocks, int columns, int nr, int threads) {
     int wanted = (2 * threads + row_blocks - 1) / row_blocks, most = (columns + nr - 1) / nr;
     return row_blocks >= 2 * threads ? 1 : least(wanted, most);
@@ -150,8 +151,8 @@ static void pack_forward(const cpu_plan *p, const float *w, float *packed) {
         }
 }
 
-/* Bias and block sums of rows [first,last), columns [c0,c1), while they are still in the cache, a
- * few rows at a time: fewer trips to the sums.  out: [2][co] of this block. */
+/* Bias and block sums of rows [first,last), columns [c0,c1), while they are still in the cache.  A
+ * few rows at a time: the sums are loaded and stored less often.  out: [2][co] of this block. */
 static void finish_rows(float *restrict y, int co, int first, int last, int c0, int c1,
                         const float *restrict bias, const float *restrict shift,
                         float *restrict out) {
@@ -209,8 +210,8 @@ void direct_forward(const cpu_plan *p, const float *x, const float *w, const flo
 
 /* ---- data gradient --------------------------------------------------------------------------- */
 
-/* The input pixels (y*stride + py, x*stride + px) and the output pixels that saw them: those taps
- * whose distance is a multiple of the stride.  tap[t] is the tap's place in the filter. */
+/* The input pixels (y*stride + py, x*stride + px) and the output pixels that see them: the taps
+ * whose distance is a multiple of the stride.  tap[t]: the index of tap t in the filter. */
 static gather backward_gather(const cpu_plan *p, const float *dy, int py, int px, int *tap) {
     const conv_shape *s = &p->base.s;
     gather g = {.source = dy,
@@ -221,7 +222,7 @@ static gather backward_gather(const cpu_plan *p, const float *dy, int py, int px
                 .gh = (s->h - py + s->stride - 1) / s->stride,
                 .gw = (s->w - px + s->stride - 1) / s->stride,
                 .step = 1};
-    for (int ky = s->k - 1; ky >= 0; ky--) /* so that source pixels come in ascending order */
+    for (int ky = s->k - 1; ky >= 0; ky--) /* so that source pixels are in ascending order */
         for (int kx = s->k - 1; kx >= 0; kx--) {
             int y = py + s->pad - ky, x = px + s->pad - kx;
             if (y % s->stride || x % s->stride) continue;
@@ -232,10 +233,10 @@ static gather backward_gather(const cpu_plan *p, const float *dy, int py, int px
     return g;
 }
 
-/* Right-hand panels for these taps: column c, number (t, o) is w[o][tap[t]][c]. */
+/* Right-hand panels for these taps: element (t, o) of column c is w[o][tap[t]][c]. */
 static void pack_backward(const cpu_plan *p, const float *w, const gather *g, const int *tap,
                           float *packed) {
-    enum { SOME = 64 }; /* numbers that a thread takes at a time; divides KC */
+    enum { SOME = 64 }; /* elements that a thread takes at a time; divides KC */
     const conv_shape *s = &p->base.s;
     int nr = p->g->nr, kk = s->k * s->k, length = g->taps * s->co, columns = round_up(s->ci, nr);
 #pragma omp parallel for num_threads(p->threads) schedule(static)
@@ -260,8 +261,8 @@ static void zero(float *x, size_t n, int threads) {
         memset(x + i * PART, 0, (i + 1 < parts ? PART : n - i * PART) * sizeof *x);
 }
 
-/* All from the pixel of row `first` up to that of row `last`: pixels that no output saw, and those
- * of these rows, which are about to be written. */
+/* Zeros everything from the pixel of row `first` up to that of row `last`: pixels that no output
+ * sees, and those of these rows, which are written next. */
 static void zero_rows(const gather *g, const target *t, int first, int last) {
     pixel from = pixel_of(g, first), to = pixel_of(g, last);
     float *begin = target_pixel(t, g, &from);
@@ -274,7 +275,7 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
                       float *work) {
     const conv_shape *s = &p->base.s;
     const gemm_kernel *k = p->g;
-    bool zeros = s->k < s->stride && !add; /* there are pixels that no output saw */
+    bool zeros = s->k < s->stride && !add; /* some pixels are seen by no output */
     for (int class = 0; class < s->stride * s->stride; class ++) {
         int py = class / s->stride, px = class % s->stride, tap[TAPS];
         gather g = backward_gather(p, dy, py, px, tap);
@@ -288,13 +289,13 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
                     .px = px,
                     .add = add};
         int rows = gather_rows(&g);
-        if (rows <= 0 || g.taps == 0) continue; /* no pixels, or such that no output saw */
+        if (rows <= 0 || g.taps == 0) continue; /* no pixels, or only ones that no output sees */
         float *panels = work + (size_t)g.taps * s->co * round_up(s->ci, k->nr);
         pack_backward(p, w, &g, tap, work);
         int blocks = (rows + ROWS - 1) / ROWS;
         int parts = column_parts(blocks, s->ci, k->nr, p->threads);
         int width = round_up((s->ci + parts - 1) / parts, k->nr);
-        /* a block's pixels are zeroed just before, where they are all that is written */
+        /* if a block writes nothing else, its pixels are zeroed just before */
         bool by_blocks = zeros && s->k == 1 && s->pad == 0 && parts == 1;
         if (zeros && !by_blocks) zero(dx, (size_t)s->n * s->h * s->w * s->ci, p->threads);
         zeros = false;
@@ -307,7 +308,8 @@ void direct_back_data(const cpu_plan *p, const float *dy, const float *w, bool a
                               panels + (size_t)omp_get_thread_num() * panel_room(p));
             }
     }
-    if (zeros) zero(dx, (size_t)s->n * s->h * s->w * s->ci, p->threads); /* none was seen */
+    if (zeros)
+        zero(dx, (size_t)s->n * s->h * s->w * s->ci, p->threads); /* no output sees any pixel */
 }
 
 /* ---- filter gradient ------------------------------------------------------------------------- */
@@ -325,7 +327,7 @@ static void filter_tile(const gemm_kernel *k, int length, const float *a, const 
             c[(size_t)r * ldc + j] = tile[r * k->nr + j] + (add ? c[(size_t)r * ldc + j] : 0);
 }
 
-/* Columns [j, j + nr) of dw, from FILTER_KC rows or fewer; a: panels of dy. */
+/* Columns [j, j + nr) of dw, from at most FILTER_KC rows; a: panels of dy. */
 static void filter_columns(const cpu_plan *p, int length, const float *a, size_t apart,
                            const float *b, int j, bool add, float *dw) {
     const conv_shape *s = &p->base.s;
@@ -336,14 +338,14 @@ static void filter_columns(const cpu_plan *p, int length, const float *a, size_t
                     dw + (size_t)o * columns + j, columns, add);
 }
 
-/* Columns of x that are packed at a time: one tap's where they fill panels, else all. */
+/* Columns of x that are packed at a time: those of one tap if they fill panels, else all. */
 static int columns_at_once(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     int nr = p->g->nr;
     return s->ci % nr ? round_up(s->k * s->k * s->ci, nr) : s->ci;
 }
 
-/* Floats of one thread's packed rows: dy, then x, then lines. */
+/* Floats of the packed rows of one thread: dy, then x, then lines. */
 static size_t filter_room(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     return (size_t)(FILTER_KC + 3) * (round_up(s->co, p->g->mr) + columns_at_once(p)) +
@@ -361,7 +363,7 @@ static void filter_rows(const cpu_plan *p, const gather *g, const float *dy, int
     gather_lines_open(&lines, g, b + (size_t)(FILTER_KC + 3) * once);
     for (; first < last && from < to; first += FILTER_KC, add = true) {
         int length = least(FILTER_KC, last - first);
-        /* not a power of two: lines of all panels would take the same places of a cache */
+        /* not a power of two: lines of different panels would compete for the same cache set */
         size_t a_apart = (size_t)(length + 3) * k->mr, b_apart = (size_t)(length + 3) * k->nr;
         gemm_pack_wide(dy + (size_t)first * s->co, s->co, s->co, length, k->mr, a_apart, a);
         for (int begin = from, end; begin < to; begin = end) {
@@ -374,7 +376,7 @@ static void filter_rows(const cpu_plan *p, const gather *g, const float *dy, int
     }
 }
 
-/* In how many parts the rows are summed; depends on the shape alone. */
+/* The number of parts that the rows are summed in; depends only on the shape. */
 static int filter_parts(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     double weights = (double)s->co * s->k * s->k * s->ci, rows = (double)s->n * p->base.oh;
@@ -384,9 +386,9 @@ static int filter_parts(const cpu_plan *p) {
                : 1;
 }
 
-/* Where dw is small a thread sums a part of the rows, and the parts are added up in order.  Else
- * each thread owns columns of dw and goes over all rows; dy is packed by every thread for itself,
- * which is the cheaper side. */
+/* If dw is small, each thread sums a part of the rows, and the parts are added up in order.  Else
+ * each thread owns columns of dw and goes over all rows; every thread packs dy for itself, which is
+ * the cheaper side. */
 void direct_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                         float *work) {
     const conv_shape *s = &p->base.s;

@@ -1,5 +1,5 @@
-/* gather.c: pixels packed for convolutions' products: by quads of channels as they lie, or by
- * way of planes where channels are few or odd. */
+/* gather.c: packs pixels for the products of convolutions: whole quads of channels directly, other
+ * channel counts by way of planes. */
 #include "device/cpu/gather.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ static inline const float *gather_pixel(const gather *g, const pixel *p, int t) 
     return g->source + (((size_t)p->image * g->h + sy) * g->w + sx) * g->c;
 }
 
-/* One row's numbers [first, last) in quads, `to` the row's first number in its panel and `next`
- * floats from one quad to the next. */
+/* Elements [first, last) of one row in quads; `to`: the first element of the row in its panel,
+ * `next` floats from one quad to the next. */
 static void row_in_quads(const gather *g, const pixel *p, int first, int last, int next,
                          float *to) {
     int t = first / g->c, c = first % g->c;
@@ -29,7 +29,7 @@ static void row_in_quads(const gather *g, const pixel *p, int first, int last, i
     }
 }
 
-/* Columns [from, to) tap by tap: a tap's pixel is found once for all of its panels. */
+/* Columns [from, to) tap by tap: the pixel of a tap is found once for all of its panels. */
 static void columns_of_quads(const gather *g, int first, int rows, int from, int to, int nr,
                              size_t apart, float *panels) {
     int columns = g->taps * g->c;
@@ -51,7 +51,7 @@ static void columns_of_quads(const gather *g, int first, int rows, int from, int
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Numbers of a plane: a grid's row and what taps reach beyond. */
+/* Floats of a plane: a row of the grid and what taps reach beyond it. */
 static int line_length(int run, int step, int gw) { return round_up(gw + (run - 1) / step, 4); }
 
 size_t gather_lines_room(int c, int run, int step, int gw) {
@@ -67,13 +67,13 @@ void gather_lines_open(gather_lines *v, const gather *g, float *memory) {
     size_t line = (size_t)v->planes * v->length;
     v->line = memory;
     v->none = v->line + LINES * line;
-    v->place = (int *)(v->none + line + GATHER_SLACK); /* quads may reach beyond a line */
+    v->place = (int *)(v->none + line + GATHER_SLACK); /* quads may reach past the end of a line */
     memset(v->none, 0, (line + GATHER_SLACK) * sizeof *v->none);
     for (int j = 0; j < g->run * g->c; j++) v->place[j] = j % v->planes * v->length + j / v->planes;
     for (int i = 0; i < LINES; i++) v->held[i] = -1;
 }
 
-/* A row of the source [w,c] as a line: four numbers of four planes at a time, or one by one at the
+/* A row of the source [w,c] as a line: four elements of four planes at a time, one by one at the
  * ends of the row. */
 static void turn_row(const gather *g, const gather_lines *v, const float *row, float *line) {
     int planes = v->planes, length = v->length, all = g->w * g->c;
@@ -105,13 +105,13 @@ static const float *line_at(const gather *g, gather_lines *v, int image, int y) 
     return line;
 }
 
-/* Grid pixels side by side, and the lines that their rows of taps lie in. */
+/* Adjacent grid pixels, and the lines that hold their rows of taps. */
 typedef struct stretch {
-    int at, count;            /* the first one's place in its panel; how many */
+    int at, count;            /* the index of the first in its panel; how many */
     const float *line[LINES]; /* from the first pixel on */
 } stretch;
 
-/* The stretch from p on, `most` pixels at most; p moves behind it. */
+/* The stretch from p on, at most `most` pixels; p moves past it. */
 static stretch stretch_of(const gather *g, gather_lines *v, pixel *p, int at, int most) {
     stretch s = {.at = at, .count = least(most, g->gw - p->x)};
     for (int k = 0; k < v->tap_rows; k++)
@@ -121,11 +121,12 @@ static stretch stretch_of(const gather *g, gather_lines *v, pixel *p, int at, in
     return s;
 }
 
-/* A stretch's numbers j to end - 1 of one row of taps, `quads` of them as quads. */
-static inline __attribute__((always_inline)) void copy_numbers(const gather_lines *v,
-                                                               const float *line, int j, int end,
-                                                               int quads, int count, int mr,
-                                                               float *to) {
+/* Elements j to end - 1 of one row of taps, for the pixels of a stretch: `quads` pixels as quads,
+ * the rest one by one. */
+static inline __attribute__((always_inline)) void copy_elements(const gather_lines *v,
+                                                                const float *line, int j, int end,
+                                                                int quads, int count, int mr,
+                                                                float *to) {
     for (; j < end; j++, to += mr) {
         const float *from = line + v->place[j];
         int i = 0;
@@ -134,8 +135,8 @@ static inline __attribute__((always_inline)) void copy_numbers(const gather_line
     }
 }
 
-/* A stretch's numbers [l0, l1) into its panel.  Whole quads are copied where what is too much of
- * them is written over by the next number or stretch. */
+/* Elements [l0, l1) of a stretch into its panel.  Whole quads are copied if what they write too
+ * much is overwritten by the next element or stretch. */
 static void stretch_to_panel(const gather *g, const gather_lines *v, const stretch *s, int l0,
                              int l1, int mr, float *panel) {
     int width = g->run * g->c, quads = round_up(s->count, 4);
@@ -144,31 +145,31 @@ static void stretch_to_panel(const gather *g, const gather_lines *v, const stret
     for (int k = l0 / width, j = l0 % width, l = l0, n; l < l1;
          k++, j = 0, l += n, panel += n * mr) {
         n = least(width - j, l1 - l);
-        if (quads == 8 && s->count <= 8) /* the usual one */
-            copy_numbers(v, s->line[k], j, j + n, 8, 0, mr, panel);
+        if (quads == 8 && s->count <= 8) /* the usual case */
+            copy_elements(v, s->line[k], j, j + n, 8, 0, mr, panel);
         else
-            copy_numbers(v, s->line[k], j, j + n, quads, s->count, mr, panel);
+            copy_elements(v, s->line[k], j, j + n, quads, s->count, mr, panel);
     }
 }
 
-/* Columns by turning them back, four numbers of four pixels at a time. */
+/* Columns by transposing back, four elements of four pixels at a time. */
 static void columns_of_lines(const gather *g, gather_lines *v, int first, int rows, int from,
                              int to, int nr, size_t apart, float *panels) {
     pixel p = pixel_of(g, first);
     int columns = g->taps * g->c, width = g->run * g->c;
     for (int r = 0; r < rows;) {
         stretch s = stretch_of(g, v, &p, r, rows - r);
-        int k = from / width, j = from % width; /* row of taps, number in it */
+        int k = from / width, j = from % width; /* row of taps, element in it */
         for (int l = from; l < to; l += 4) {
-            const float *number[4];
+            const float *plane[4];
             UNROLL for (int i = 0; i < 4; i++) {
-                number[i] = l + i < columns ? s.line[k] + v->place[j] : v->none;
+                plane[i] = l + i < columns ? s.line[k] + v->place[j] : v->none;
                 if (++j == width) j = 0, k++;
             }
             float *at = panels + (l - from) / nr * apart + (size_t)r * nr + (l - from) % nr;
             for (int i = 0; i < s.count; i += 4, at += 4 * nr) {
                 quad q[4];
-                UNROLL for (int u = 0; u < 4; u++) q[u] = quad_at(number[u] + i);
+                UNROLL for (int u = 0; u < 4; u++) q[u] = quad_at(plane[u] + i);
                 quad_transpose(q);
                 UNROLL for (int u = 0; u < 4; u++) quad_put(at + u * nr, q[u]);
             }

@@ -1,8 +1,8 @@
 /* losses.c: gathered rows, losses and the boundary filter on the CPU.
  *
- * Rows are shared out among threads; dot products and exponentials run in LANES sums side by side,
- * which compilers turn into vectors.  Sums over the rows are taken in PARTS parts whatever the
- * number of threads, so that there is nothing to allocate and the bits stay the same. */
+ * Threads divide the rows among them; dot products and exponentials run in LANES parallel sums,
+ * which compilers turn into vectors.  Sums over the rows are taken in PARTS parts for any number of
+ * threads, so that nothing is allocated and the bits stay the same. */
 #include "device/cpu/losses.h"
 
 #include "base/status.h"
@@ -14,12 +14,12 @@
 enum {
     LANES = 16,
     PARTS = 64,
-    SMALL = 16384, /* numbers for which one thread is enough */
+    SMALL = 16384, /* floats for which one thread is enough */
     CHUNK = 256    /* exponentials that are added up in float */
 };
 
-static int threads_for(const device *dev, size_t numbers) {
-    return numbers < SMALL ? 1 : dev->threads;
+static int threads_for(const device *dev, size_t floats) {
+    return floats < SMALL ? 1 : dev->threads;
 }
 
 static int cpu_rows_take(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
@@ -66,7 +66,7 @@ static double weight_of(const half *h, int i) {
     return (double)h->factor * (h->weight ? h->weight[i] : 1.0 / h->n) / h->k;
 }
 
-/* The value of row i; its gradient into to. */
+/* Returns the value of row i and writes its gradient to `to`. */
 static double pull_row(const half *h, int i, float *to) {
     double each = -weight_of(h, i), value = 0;
     memset(to, 0, (size_t)h->d * sizeof *to);
@@ -91,12 +91,11 @@ static int cpu_pull(device *dev, const float *q, const float *key, int n, int d,
     return 0;
 }
 
-/* e^x for x <= 0, to 2 units in the last place; below -87 it is 0.  No branch and no call, so that
- * loops over it become vectors. */
+/* e^x for x <= 0, to 2 units in the last place; 0 below -87.  No branch and no call, so that loops
+ * over it vectorize. */
 static inline float exp_below_zero(float x) {
     x = x > -87 ? x : -87;
-    float turns =
-        x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    float turns = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     float k = turns - 12582912.0f;
     float t = (x - k * 0.693359375f) + k * 2.12194440e-4f;
     float e = 1.0f / 5040.0f;
@@ -140,8 +139,8 @@ static float largest(const float *l, int n) {
     return most[0];
 }
 
-/* ref.c has the formula.  l: the logits of row i, which become the weights of the queue's rows in
- * its gradient; the keys' part of it goes to `to`. */
+/* The formula is in ref_losses.c.  l: the logits of row i, which become the weights of the queue
+ * rows in its gradient; the part of the keys goes to `to`. */
 static double contrast_row(const half *h, int i, float temperature, int size, float *l, float *to) {
     double each = weight_of(h, i), value = 0, all_away = 0;
     memset(to, 0, (size_t)h->d * sizeof *to);
@@ -171,7 +170,8 @@ static int cpu_contrast(device *dev, const float *q, const float *key, int n, in
     half h = {q, key, n, d, near, k, weight, factor};
     double part[PARTS] = {0}, value = 0;
     int rc = 0;
-    TRY(cpu_gemm(dev, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits, size));
+    TRY(gemm(dev->threads, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits,
+             size));
 #pragma omp parallel for num_threads(threads_for(dev, (size_t)n *size)) schedule(static)
     for (int p = 0; p < PARTS; p++)
         for (int i = (int)((int64_t)n * p / PARTS); i < (int)((int64_t)n * (p + 1) / PARTS); i++)
@@ -179,7 +179,7 @@ static int cpu_contrast(device *dev, const float *q, const float *key, int n, in
                                     dq + (size_t)i * d);
     for (int p = 0; p < PARTS; p++) value += part[p];
     *loss = (float)(*loss + value);
-    TRY(cpu_gemm(dev, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d));
+    TRY(gemm(dev->threads, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d));
 done:
     return rc;
 }
@@ -213,7 +213,7 @@ static float boundary_ratio(const float *f, const float *centroids, int d, int K
     return larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
 }
 
-/* The value that would stand at place `at` if x were sorted; x is left in some other order. */
+/* The value at index `at` if x were sorted; x is left in some other order. */
 static float select_smallest(float *x, int n, int at) {
     int low = 0, high = n - 1;
     while (low < high) {

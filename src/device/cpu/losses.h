@@ -4,6 +4,6 @@
 
 #include "device/device.h"
 
-void cpu_losses(device_ops *op); /* puts them over the reference's */
+void cpu_losses(device_ops *op); /* puts them into the table */
 
 #endif

@@ -1,26 +1,25 @@
-/* passes.c: everything that is bound by memory: each tensor is read or written once, four
- * channels at a time, by all threads.
+/* passes.c: the operations bound by memory: each tensor is read or written once, four channels at a
+ * time, by all threads.
  *
- * Sums are taken over blocks of rows whose size depends on the shape alone, then added up in order,
+ * Sums are taken over blocks of rows whose size depends only on the shape, then added up in order,
  * in double: the same bits for any number of threads. */
 #include "device/cpu/passes.h"
 
 #include "base/status.h"
 #include "kernels/quad.h"
 
-#include <omp.h>
 #include <string.h>
 
 enum {
     BLOCK_ROWS = 256,
-    AHEAD = 512,    /* floats that lines are asked for in advance */
-    SMALL = 1 << 14 /* numbers below which threads cost more than they bring */
+    AHEAD = 512,    /* floats that cache lines are prefetched ahead */
+    SMALL = 1 << 14 /* floats below which waking threads costs more than it saves */
 };
 
 static float *scratch_of(device *dev) { return ((cpu_own *)dev->own)->scratch; }
 
-static int threads_for(const device *dev, size_t numbers) {
-    return numbers < SMALL ? 1 : dev->threads;
+static int threads_for(const device *dev, size_t floats) {
+    return floats < SMALL ? 1 : dev->threads;
 }
 
 /* ---- rows of groups, in blocks --------------------------------------------------------------- */
@@ -30,7 +29,7 @@ typedef struct blocks {
     int in_group, count;    /* blocks */
 } blocks;
 
-/* room: how many blocks there may be at most */
+/* room: the largest number of blocks allowed */
 static blocks blocks_of(const norm_shape *s, size_t room) {
     blocks b = {.per_group = (size_t)(s->n / s->groups) * s->hw, .size = BLOCK_ROWS};
     size_t most = room / (size_t)s->groups;
@@ -63,7 +62,7 @@ static void line_of(const normed *v, int groups, int c, float *out) {
 }
 
 /* Rows [first,last): z = relu?(scale*y + offset [+ scale2*y2 + offset2] [+ residual]).  line,
- * line2: [2][c].  has2, has_residual, relu are constants where this is inlined. */
+ * line2: [2][c].  has2, has_residual and relu become constants when this is inlined. */
 INLINE void apply_rows(size_t first, size_t last, int c, const float *line, const float *line2,
                        const float *y, const float *y2, const float *residual, bool has2,
                        bool has_residual, bool relu, float *z) {
@@ -123,11 +122,11 @@ static int cpu_norm_apply(device *dev, const norm_shape *s, const normed *y, con
 
 /* ---- batch norm: backward -------------------------------------------------------------------- */
 
-/* Where the gradient's mask comes from. */
+/* What the mask of the gradient is taken from: nothing, z, or y. */
 typedef enum mask { MASK_NONE, MASK_Z, MASK_Y } mask;
 
-/* The gradient behind the ReLU, four channels from j on.  scale, offset: as in apply_rows, so that
- * the sign is recomputed by the same expression. */
+/* The gradient before the ReLU, four channels from j on.  scale, offset: as in apply_rows, so that
+ * the same expression recomputes the sign. */
 INLINE quad masked(quad d, quad v, const float *z, int j, quad scale, quad offset, mask how) {
     if (how == MASK_Z) return quad_where(quad_at(z + j) > 0, d);
     if (how == MASK_Y) return quad_where(v * scale + offset > 0, d);
@@ -141,9 +140,10 @@ INLINE float masked_one(float d, float v, const float *z, const float *line, int
     return d;
 }
 
-/* `rows` rows' share of sum d and sum d*(y - mean) onto out[2][c], and d itself where it is wanted.
- * Several rows at once: fewer trips to the sums.  Beside three streams that are read the machine is
- * slow to fetch the lines of a fourth that it will write, so they are asked for. */
+/* Adds what `rows` rows contribute to sum d and sum d*(y - mean) to out[2][c], and writes d itself
+ * if asked to.  Several rows at once: the sums are loaded and stored less often.  With three
+ * streams to read, the machine is slow to fetch the lines of a fourth that is written, so they are
+ * prefetched. */
 INLINE void sum_some_rows(int rows, int c, const float *line, const float *mean, const float *y,
                           const float *z, const float *dz, mask how, float *d_out, bool writes,
                           bool sums, float *out) {
@@ -181,7 +181,7 @@ INLINE void sum_some_rows(int rows, int c, const float *line, const float *mean,
 INLINE void sum_rows(size_t first, size_t last, int c, const float *line, const float *mean,
                      const float *y, const float *z, const float *dz, mask how, float *d_out,
                      bool writes, bool sums, float *out) {
-    const size_t some = writes ? 2 : 4; /* more memory at a time is slower again */
+    const size_t some = writes ? 2 : 4; /* more streams at a time are slower again */
     if (sums) memset(out, 0, 2 * (size_t)c * sizeof *out);
     size_t r = first;
     for (; r + some <= last; r += some)
@@ -265,7 +265,7 @@ static void backward_line(const normed *y, int g, int c, const float *sums, doub
     }
 }
 
-/* Two rows at once: fewer trips to the coefficients. */
+/* Two rows at once: the coefficients are loaded less often. */
 INLINE void back_some_rows(int rows, int c, const float *line, const float *back, const float *y,
                            const float *z, const float *dz, mask how, float *dy) {
     int j = 0;
@@ -322,7 +322,7 @@ static int cpu_norm_back_apply(device *dev, const norm_shape *s, const normed *y
     return 0;
 }
 
-/* ---- choices, weights ------------------------------------------------------------------------ */
+/* ---- top_k, weights -------------------------------------------------------------------------- */
 
 static int cpu_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k,
                      int32_t *ids, float *values) {
@@ -335,49 +335,7 @@ static int cpu_top_k(device *dev, const float *s, int n, int m, int ld, int self
     return 0;
 }
 
-static int cpu_argmin(device *dev, const float *s, int n, int m, int ld, int32_t *ids,
-                      float *values) {
-    device_ops ref;
-    device_ref_ops(&ref);
-#pragma omp parallel for num_threads(threads_for(dev, (size_t)n *m)) schedule(static)
-    for (int i = 0; i < n; i++)
-        ref.argmin(dev, s + (size_t)i * ld, 1, m, ld, ids + i, values ? values + i : NULL);
-    return 0;
-}
-
-/* Each thread owns columns and goes over all rows once, in order. */
-static int cpu_sums_by_label(device *dev, const float *x, int n, int d, const int32_t *label, int K,
-                             float *sums, int32_t *counts) {
-    enum { COLUMNS = 16 };
-    memset(counts, 0, (size_t)K * sizeof *counts);
-    for (int i = 0; i < n; i++)
-        if (label[i] >= 0 && label[i] < K) counts[label[i]]++;
-    if ((size_t)K * COLUMNS * dev->threads * 2 > CPU_SCRATCH) {
-        device_ops ref;
-        device_ref_ops(&ref);
-        return ref.sums_by_label(dev, x, n, d, label, K, sums, counts);
-    }
-#pragma omp parallel num_threads(threads_for(dev, (size_t)n *d))
-    {
-        double *sum = (double *)scratch_of(dev) + (size_t)omp_get_thread_num() * K * COLUMNS;
-#pragma omp for schedule(static)
-        for (int c = 0; c < d; c += COLUMNS) {
-            int width = least(COLUMNS, d - c);
-            memset(sum, 0, (size_t)K * COLUMNS * sizeof *sum);
-            for (int i = 0; i < n; i++) {
-                if (label[i] < 0 || label[i] >= K) continue;
-                double *to = sum + (size_t)label[i] * COLUMNS;
-                for (int j = 0; j < width; j++) to[j] += x[(size_t)i * d + c + j];
-            }
-            for (int k = 0; k < K; k++)
-                for (int j = 0; j < width; j++)
-                    sums[(size_t)k * d + c + j] = (float)sum[(size_t)k * COLUMNS + j];
-        }
-    }
-    return 0;
-}
-
-/* The reference's expressions, so the same bits. */
+/* The expressions of the reference, hence the same bits. */
 static int cpu_sgd(device *dev, const step_values *at, int which, bool average_first, float scale,
                    size_t n, float *w, const float *dw, float *v, float *average) {
     enum { PART = 1 << 14 };
@@ -420,8 +378,6 @@ void cpu_passes(device_ops *op) {
     op->norm_back_sums = cpu_norm_back_sums;
     op->norm_back_apply = cpu_norm_back_apply;
     op->top_k = cpu_top_k;
-    op->argmin = cpu_argmin;
-    op->sums_by_label = cpu_sums_by_label;
     op->average = cpu_average;
     op->sgd = cpu_sgd;
 }

@@ -1,10 +1,10 @@
-/* passes.h: the CPU's passes over memory: norm, ReLU, choices, weights. */
+/* passes.h: passes over memory on the CPU: norm, ReLU, top_k, weights. */
 #ifndef CONR_CPU_PASSES_H
 #define CONR_CPU_PASSES_H
 
 #include "device/device.h"
 
-/* What a cpu device keeps: room for coefficients and partial sums, so that no pass allocates. */
+/* What a cpu device owns: room for coefficients and partial sums, so that no pass allocates. */
 enum { CPU_SCRATCH = 1 << 20 };
 typedef struct cpu_own {
     float scratch[CPU_SCRATCH];

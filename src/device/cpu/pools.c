@@ -1,8 +1,8 @@
 /* pools.c: pools on the CPU.
  *
- * Max: 3x3, stride 2, pad 1.  Places outside the image are moved to the nearest inside, which is in
- * the same window: neither its maximum nor which pixel holds it first is changed by that, and no
- * border is left to be tested for. */
+ * Max: 3x3, stride 2, pad 1.  Places outside the image are moved to the nearest pixel inside, which
+ * is in the same window.  That changes neither the maximum nor which pixel holds it first, and no
+ * border has to be tested for. */
 #include "device/cpu/pools.h"
 
 #include "kernels/quad.h"
@@ -24,7 +24,7 @@ INLINE void window_of(const pool_shape *s, const float *image, int oy, int ox,
     }
 }
 
-/* Channels go by fours; of the last there may be n < 4, a constant 4 elsewhere. */
+/* Channels are taken by fours; the last may be n < 4, everywhere else n is the constant 4. */
 INLINE quad quad_take(const float *from, int n) {
     if (n == 4) return quad_at(from);
     quad v = {0};
@@ -39,7 +39,7 @@ INLINE void quad_give(float *to, quad v, int n) {
         for (int j = 0; j < n; j++) to[j] = v[j];
 }
 
-/* A maximum and which of the nine holds it first; those of earlier places before later ones. */
+/* A maximum, and which of the nine places holds it first. */
 typedef struct found {
     quad value;
     quad_mask place;
@@ -54,7 +54,7 @@ INLINE found window_at(const float *const pixel[9], int k, int c, int n) {
     return (found){quad_take(pixel[k] + c, n), (quad_mask){k, k, k, k}};
 }
 
-/* Row by row, then the three of them: a chain over all nine would wait for itself. */
+/* Row by row, then over the three rows: a single chain of nine would wait for itself. */
 INLINE found window_row(const float *const pixel[9], int k, int c, int n) {
     return first_of(first_of(window_at(pixel, k, c, n), window_at(pixel, k + 1, c, n)),
                     window_at(pixel, k + 2, c, n));
@@ -85,21 +85,21 @@ static int cpu_max_pool(device *dev, const pool_shape *s, const act *x_, act *y_
 }
 
 /* The gradient is gathered, not scattered: output (oy,ox) owns the pixels (2oy + 0 or 1, 2ox + 0 or
- * 1), which its own window and those to the right and below reach.  A tile of outputs is walked
- * from top to bottom with the places of two rows of windows at hand, on the stack. */
+ * 1), which only its own window and those to the right and below reach.  A tile of outputs is
+ * walked from top to bottom, with the places of two rows of windows on the stack. */
 enum { TILE_WIDTH = 16, TILE_QUADS = 16 };
 typedef quad_mask places[TILE_WIDTH + 1][TILE_QUADS]; /* and the window to the right */
 
 typedef struct back_tile {
     const pool_shape *s;
-    const float *x;  /* [h,w,c], of one image, as the others */
+    const float *x;  /* [h,w,c], of one image like the others */
     const float *dy; /* [oh,ow,c] */
     float *dx;       /* [h,w,c] */
     int oh, ow;
     int x0, x1, c0, c1; /* its outputs and channels */
 } back_tile;
 
-/* A place above or left of the map is that of the pixel inside which was looked at for it. */
+/* A place above or left of the map becomes that of the pixel which stood in for it. */
 static quad_mask place_inside(quad_mask place, int oy, int ox) {
     if (oy == 0) place += 3 & (place < 3);
     if (ox == 0) place += 1 & ((place == 0) | (place == 3) | (place == 6));
@@ -120,8 +120,8 @@ static void find_places(const back_tile *t, int oy, places to) {
     }
 }
 
-/* The four pixels of output (oy,ox), whose windows' places are here, right, below and across.
- * Pixels outside the map fall on one that is written after them. */
+/* The four pixels of output (oy,ox); here, right, below, across: the places of the windows that
+ * reach them.  Pixels outside the map fall on one that is written after them. */
 INLINE void back_quad(const quad_mask *here, const quad_mask *right, const quad_mask *below,
                       const quad_mask *across, const float *const d[4], float *const to[4], int c,
                       int n) {

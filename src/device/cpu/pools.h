@@ -1,4 +1,4 @@
-/* pools.h: the CPU's pools: max over 3x3 windows, mean over the map. */
+/* pools.h: pools on the CPU: max over 3x3 windows, mean over the map. */
 #ifndef CONR_CPU_POOLS_H
 #define CONR_CPU_POOLS_H
 

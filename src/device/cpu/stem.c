@@ -1,11 +1,11 @@
 /* stem.c: convolutions of one or three input channels, forward and filter gradient (the data
  * gradient: stem_data.c).
  *
- * A pixel of an image has so few numbers that packing them for a matrix product takes longer than
- * the product.  Here rows of the image are only copied, a band of them at a time and with zeros
- * around, and multiplied as they lie: the numbers (ky,kx,c) of an output pixel are k stretches of
- * k*ci numbers, those of the next pixel stride*ci further on.  The sums for the norm are taken
- * before a tile leaves the registers. */
+ * A pixel of an image has so few channels that packing them for a matrix product takes longer than
+ * the product.  Here rows of the image are only copied, a band at a time and with zeros around, and
+ * multiplied in place: the inputs (ky,kx,c) of an output pixel are k stretches of k*ci floats,
+ * those of the next pixel stride*ci further on.  The sums for the norm are taken before a tile
+ * leaves the registers. */
 #include "device/cpu/conv.h"
 
 #include "kernels/isa.h"
@@ -15,28 +15,28 @@
 #include <string.h>
 
 enum {
-    BAND_PIXELS = 256,      /* of outputs, at most, unless a single row has more */
-    PARTS = 16,             /* that the filter gradient is summed in, at most, ... */
-    PARTS_FLOATS = 1 << 18, /* ... and floats of all of them */
-    SLACK = 4               /* floats that are read, not used, behind a band's last row */
+    BAND_PIXELS = 256,      /* most output pixels of a band, unless a single row has more */
+    PARTS = 16,             /* the filter gradient is summed in at most this many parts ... */
+    PARTS_FLOATS = 1 << 18, /* ... and floats of all parts together */
+    SLACK = 4               /* floats read but not used past the last row of a band */
 };
 
 /* ---- kernels, once per instruction set ------------------------------------------------------- */
 
-/* Some rows of output pixels of one image, and a panel of so many outputs as the kernel takes. */
+/* Some rows of output pixels of one image, and one panel of outputs (stem_kernel.outputs). */
 typedef struct stem_band {
-    int rows, pixels;  /* a row */
-    const float *x;    /* the first number of the first pixel */
-    int step;          /* floats to the next pixel's: 1, 2, 3 or 6 */
-    size_t x_row;      /* ... and to the next row's */
+    int rows, pixels;  /* pixels: per row */
+    const float *x;    /* the first input of the first pixel */
+    int step;          /* floats to that of the next pixel: 1, 2, 3 or 6 */
+    size_t x_row;      /* ... and to that of the next row */
     int threes;        /* k*k*ci / 3 */
-    const int *offset; /* [threes]: from a pixel's first number to number 3*i */
+    const int *offset; /* [threes]: from the first input of a pixel to input 3*i */
     float *y;          /* forward: the outputs; filter gradient: their gradients, only read */
     size_t row, pixel; /* floats from one to the next */
-    float *copy;       /* filter gradient: where they are copied to, side by side; NULL: nowhere */
-    const float *ask;  /* ... and what will be wanted next, ask_pixel floats apart; NULL: nothing */
+    float *copy;       /* filter gradient: they are copied here, consecutively; NULL: no copy */
+    const float *ask;  /* ... and this is prefetched, ask_pixel floats apart; NULL: nothing */
     size_t ask_pixel;
-    /* forward alone, of `outputs` each: */
+    /* only forward, `outputs` each: */
     const float *w;     /* [3*threes] */
     const float *about; /* sums are taken about these */
     float *sums;        /* [2], or NULL */
@@ -44,9 +44,9 @@ typedef struct stem_band {
 
 typedef struct stem_kernel {
     int outputs; /* of a panel */
-    int lots;    /* of three numbers that the filter gradient takes at a time */
+    int lots;    /* of three inputs that the filter gradient takes at a time */
     void (*forward)(const stem_band *b);
-    /* dw[3*lots][outputs] += sums over the band's pixels, for numbers from 3*i on */
+    /* dw[3*lots][outputs] += sums over the pixels of the band, for inputs from 3*i on */
     void (*filter)(const stem_band *b, int i, float *dw);
 } stem_kernel;
 
@@ -92,19 +92,19 @@ typedef struct stem {
     const stem_kernel *kernel;
     const conv_shape *s;
     int oh, ow;
-    int lead;   /* in front of a band, so that an image's rows lie at multiples of four */
-    int line;   /* of a row with zeros around it */
-    int length; /* numbers of an output pixel */
-    int padded; /* the same, whole lots */
+    int lead;   /* in front of a band, so that rows of the image start at multiples of four */
+    int line;   /* of a row with the zeros around it */
+    int length; /* inputs of an output pixel */
+    int padded; /* the same, rounded up to whole lots */
     int panels; /* of outputs */
-    int rows;   /* of a band, at most */
+    int rows;   /* most rows of a band */
     int bands;  /* of all images */
 } stem;
 
-/* Rows of the image under so many output rows. */
+/* Rows of the image under this many output rows. */
 static int rows_under(const conv_shape *s, int rows) { return (rows - 1) * s->stride + s->k; }
 
-/* Whole cache lines, like all of a thread's memory. */
+/* In whole cache lines, like all memory of a thread. */
 static size_t band_floats(const stem *t) {
     return (size_t)round_up(t->lead + t->line * rows_under(t->s, t->rows) + SLACK, LINE);
 }
@@ -125,12 +125,12 @@ static stem stem_of(const cpu_plan *p) {
     return t;
 }
 
-/* What all threads share, so many floats and the offsets, in whole cache lines. */
+/* What all threads share: these floats and the offsets, in whole cache lines. */
 static size_t shared_floats(const stem *t, size_t floats) {
     return (floats + (size_t)t->padded + LINE - 1) / LINE * LINE;
 }
 
-/* One thread's memory: a band's rows, a panel that does not lie whole in its map, and sums. */
+/* The memory of one thread: the rows of a band, a panel that is cut off by the map, and sums. */
 static size_t panel_floats(const stem *t) {
     return (size_t)round_up(t->rows * t->ow * t->kernel->outputs, LINE);
 }
@@ -140,26 +140,26 @@ static size_t forward_floats(const stem *t) {
 
 static void offsets_of(const stem *t, int *offset) {
     int width = t->s->k * t->s->ci;
-    for (int l = 0; l <= t->padded; l += 3) { /* what is too much: any */
+    for (int l = 0; l <= t->padded; l += 3) { /* past the end: any offset will do */
         int at = l < t->length ? l : 0;
         offset[l / 3] = at / width * t->line + at % width;
     }
 }
 
-/* What lies around the rows of any band stays zero: once for each thread, whose own memories are so
- * many floats apart. */
+/* The margins of a band stay zero, so they are zeroed once per thread; their memories are `floats`
+ * apart. */
 static void zeros_around(const stem *t, int threads, float *own, size_t floats) {
     for (int i = 0; i < threads; i++) memset(own + i * floats, 0, band_floats(t) * sizeof *own);
 }
 
-/* So few that a call of memcpy would take as long again. */
+/* So few floats that calling memcpy would double the time. */
 INLINE void copy_floats(float *to, const float *from, int n) {
     int i = 0;
     for (; i + 4 <= n; i += 4) quad_put(to + i, quad_at(from + i));
     for (; i < n; i++) to[i] = from[i];
 }
 
-/* Band i of x: its rows into own memory, and what of a band does not depend on the outputs. */
+/* Band i of x: copies its rows to `own`, and fills in what does not depend on the outputs. */
 static stem_band band_of(const stem *t, const float *x, int i, const int *offset, float *own,
                          int *first_pixel) {
     const conv_shape *s = t->s;
@@ -205,7 +205,7 @@ static void forward_panel(const stem *t, stem_band *b, int panel, int first_pixe
 }
 
 /* work: weights [panels][length][outputs], shift [panels][outputs], partial sums [bands][2][co],
- * offsets, then each thread's own */
+ * offsets, then the memory of each thread */
 void stem_forward(const cpu_plan *p, const float *x, const float *w, float *y, const float *shift,
                   float *sums, float *work) {
     const stem t = stem_of(p);
@@ -242,19 +242,19 @@ static size_t part_floats(const stem *t) {
     return (size_t)t->panels * t->padded * t->kernel->outputs;
 }
 
-/* Depends on the shape alone. */
+/* Depends only on the shape. */
 static int parts_of(const stem *t) {
     int parts = least(PARTS, t->bands);
     while (parts > 1 && parts * part_floats(t) > PARTS_FLOATS) parts--;
     return parts;
 }
 
-/* One thread's memory: a band's rows, and a panel of its dy. */
+/* The memory of one thread: the rows of a band, and a panel of its dy. */
 static size_t filter_floats(const stem *t) { return band_floats(t) + panel_floats(t); }
 
 /* sums [panels][padded][outputs] += those of a band.  A panel of dy is read several times: the
- * first time as it lies, and copied where it will stay in the first cache; the second time the next
- * one is asked for. */
+ * first time in place, and copied to where it stays in the L1 cache; the second time the next one
+ * is prefetched. */
 static void filter_band(const stem *t, stem_band *b, int first_pixel, const float *dy, float *own,
                         float *sums) {
     int outputs = t->kernel->outputs, co = t->s->co, pixels = b->rows * t->ow;
@@ -277,7 +277,7 @@ static void filter_band(const stem *t, stem_band *b, int first_pixel, const floa
     }
 }
 
-/* work: parts of the sum, offsets, then each thread's own */
+/* work: parts of the sum, offsets, then the memory of each thread */
 void stem_back_filter(const cpu_plan *p, const float *x, const float *dy, bool add, float *dw,
                       float *work) {
     const stem t = stem_of(p);

@@ -1,9 +1,9 @@
 /* stem_data.c: convolutions of one or three input channels, data gradient.
  *
- * One or three channels are too few columns for a matrix product that adds up all taps; those of
- * all taps together are enough.  So each output pixel is multiplied with the whole filter, as
+ * One or three channels are too few columns for a matrix product that adds up all taps; the columns
+ * of all taps together are enough.  So each output pixel is multiplied with the whole filter, as
  * products [ky][kx][c], and each pixel of dx is then the sum of the products that fall on it.  Only
- * those rows of products are kept that a row of dx needs, in a ring: they stay in the caches. */
+ * the rows of products that a row of dx needs are kept, in a ring: they stay in the caches. */
 #include "device/cpu/conv.h"
 
 #include "kernels/isa.h"
@@ -13,31 +13,32 @@
 #include <string.h>
 
 enum {
-    ROWS_FLOATS = 1 << 12, /* of products made in one call, unless a single row has more */
-    AHEAD = 1 << 10,       /* floats of dy between what is read and what is asked for */
-    SLACK = 4              /* floats that are read, not used, behind the last products */
+    ROWS_FLOATS =
+        1 << 12,     /* most floats of products made in one call, unless a single row has more */
+    AHEAD = 1 << 10, /* floats of dy that are prefetched ahead */
+    SLACK = 4        /* floats read but not used past the last products */
 };
 
 /* ---- kernels, once per instruction set ------------------------------------------------------- */
 
 /* Some rows of output pixels, and a panel of their products. */
 typedef struct stem_rows {
-    int rows, pixels; /* a row */
+    int rows, pixels; /* pixels: per row */
     const float *dy;  /* [rows][pixels][co] */
     int co;
     const float *w;    /* [co][panel] */
     float *to;         /* [rows][pixels][panel], ... */
-    size_t row, pixel; /* ... so many floats from one to the next */
+    size_t row, pixel; /* ... floats from one to the next */
 } stem_rows;
 
 typedef struct products_kernel {
     int floats; /* of a vector */
-    int most;   /* vectors of a panel */
+    int most;   /* largest number of vectors in a panel */
     void (*products)(const stem_rows *b, int vectors);
 } products_kernel;
 
-/* Pixels of a tile that leave registers for a number of each and for some weights; five of three
- * vectors measured faster than six or seven. */
+/* Pixels of a tile of this many vectors, leaving registers for one float of each pixel and for some
+ * weights; with three vectors, five pixels measured faster than six or seven. */
 #define TILE_OF_32(vectors) ((vectors) < 3 ? 8 : (vectors) < 5 ? 5 : 27 / ((vectors) + 1))
 #define TILE_OF_16(vectors) ((vectors) < 2 ? 8 : 12 / (vectors))
 #ifdef __x86_64__
@@ -75,25 +76,25 @@ typedef float vector_four VECTOR(4);
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-/* A unit is what is gathered at once of a row of dx: a pixel of three channels, or as many pixels
- * of one channel as the stride is wide.  For the latter the filter gets columns of zeros, before
- * and behind, so that a unit lies under whole units of the filter's rows. */
+/* A unit is the part of a row of dx that is gathered at once: a pixel of three channels, or
+ * `stride` pixels of one channel.  For the latter the filter gets columns of zeros, before and
+ * after, so that a unit lies under whole units of the rows of the filter. */
 typedef struct stem_data {
     const products_kernel *kernel;
     const conv_shape *s;
     int oh, ow;
     int unit;       /* pixels */
     int width, pad; /* of the filter with its columns of zeros; pad: along a row */
-    int kinds;      /* of units in a row, which begin at its first pixels, then every stride */
-    int part;       /* floats of a row's last unit where that is not whole, else 0 */
-    int vectors;    /* of a pixel's products [k][width][ci] and some zeros, ... */
-    int panels;     /* ... cut into so many */
+    int kinds;      /* of units in a row: they start at its first pixels, then every stride */
+    int part;       /* floats of the last unit of a row if it is not whole, else 0 */
+    int vectors;    /* of the products of a pixel, [k][width][ci] and some zeros ... */
+    int panels;     /* ... cut into this many panels */
     int before;     /* pixels of zeros in front of a row of products */
     int line;       /* pixels of such a row, zeros on both sides included */
-    int rows;       /* of products that are made at once, at most */
-    int ring;       /* rows of products that there is room for: a power of two */
-    int pixel, row; /* floats of a pixel's products and of such a row */
-    int places;     /* ints that say where a unit's products lie: their number, then each */
+    int rows;       /* most rows of products that are made at once */
+    int ring;       /* rows of products in the ring: a power of two */
+    int pixel, row; /* floats of the products of a pixel, and of such a row */
+    int places;     /* ints that locate the products of a unit: how many, then each */
 } stem_data;
 
 static stem_data stem_data_of(const cpu_plan *p) {
@@ -132,25 +133,25 @@ size_t stem_data_workspace(const cpu_plan *p) {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* w [co][k][k][ci] -> [panels][co][numbers of the panel], zeros where there is no weight */
+/* w [co][k][k][ci] -> [panels][co][floats of the panel], zeros where there is no weight */
 static void pack_weights(const stem_data *t, const float *w, float *packed) {
     const conv_shape *s = t->s;
     int line = t->width * s->ci, from = (t->pad - s->pad) * s->ci, length = s->k * s->ci;
     for (int panel = 0; panel < t->panels; panel++) {
         int first = first_vector(t, panel) * t->kernel->floats;
-        int numbers = first_vector(t, panel + 1) * t->kernel->floats - first;
-        for (int i = 0; i < numbers; i++) {
+        int width = first_vector(t, panel + 1) * t->kernel->floats - first;
+        for (int i = 0; i < width; i++) {
             int ky = (first + i) / line, at = (first + i) % line - from;
             bool there = ky < s->k && at >= 0 && at < length;
             for (int o = 0; o < s->co; o++)
-                packed[(size_t)o * numbers + i] =
+                packed[(size_t)o * width + i] =
                     there ? w[((size_t)o * s->k + ky) * length + at] : 0;
         }
-        packed += (size_t)s->co * numbers;
+        packed += (size_t)s->co * width;
     }
 }
 
-/* dy: rows [rows][ow][co]; to: their first pixel's products */
+/* dy: [rows][ow][co]; to: the products of their first pixel */
 static void rows_products(const stem_data *t, const float *dy, int rows, const float *packed,
                           float *to) {
     stem_rows b = {.rows = rows,
@@ -169,20 +170,20 @@ static void rows_products(const stem_data *t, const float *dy, int rows, const f
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Units of a row of dx whose products lie alike. */
+/* Units of a row of dx whose products have the same layout. */
 typedef struct units {
     int count;
     int places;        /* products of each, ... */
     const int *offset; /* ... of the first one: [places], into the ring */
     const float *ring;
-    size_t pixel; /* floats to the next unit's */
+    size_t pixel; /* floats to the products of the next unit */
     float *to;
-    size_t step; /* ... and from unit to unit in dx */
+    size_t step; /* floats from unit to unit in dx */
     bool add;
 } units;
 
-/* `floats` numbers of a unit, which is a constant where this is inlined: no other may be touched,
- * the next unit might be another thread's. */
+/* The `floats` floats of a unit, a constant when this is inlined.  No others may be touched: the
+ * next unit may belong to another thread. */
 INLINE void unit_put(float *to, quad v, int floats, bool add) {
     if (add) {
         for (int i = 0; i < floats; i++) to[i] += v[i];
@@ -192,8 +193,8 @@ INLINE void unit_put(float *to, quad v, int floats, bool add) {
     if (floats > 2) to[2] = v[2];
 }
 
-/* Four numbers of each place, those that are too many dropped in the end.  places: 1 .. 16, a
- * constant like `floats`. */
+/* Adds four floats per place and drops the surplus at the end.  places: 1 .. 16, a constant like
+ * `floats`. */
 INLINE void sum_places(const units *u, int places, int floats) {
     const float *from = u->ring, *end = from + u->pixel * (size_t)u->count;
     size_t pixel = u->pixel, step = u->step, at[16];
@@ -207,7 +208,7 @@ INLINE void sum_places(const units *u, int places, int floats) {
     }
 }
 
-/* Any number of places, also none: pixels that no output saw. */
+/* Any number of places, also none: pixels that no output sees. */
 INLINE void sum_any(const units *u, int floats) {
     for (int j = 0; j < u->count; j++) {
         const float *at = u->ring + (size_t)j * u->pixel;
@@ -218,7 +219,8 @@ INLINE void sum_any(const units *u, int floats) {
 }
 
 INLINE void sum_units(const units *u, int floats) {
-    switch (u->places) { /* what filters of 3x3 and, with stride 2, 7x7 have away from edges */
+    switch (
+        u->places) { /* what 3x3 filters, and 7x7 ones with stride 2, have away from the edges */
     case 1: sum_places(u, 1, floats); break;
     case 2: sum_places(u, 2, floats); break;
     case 4: sum_places(u, 4, floats); break;
@@ -235,8 +237,8 @@ static void sum_of_floats(const units *u, int floats) {
     if (floats == 3) sum_units(u, 3);
 }
 
-/* Where the products of the unit at pixel (y,x) lie in the ring: their number, then each.  Those
- * beyond the ends of a row are zeros, rows beyond the map are left out. */
+/* Where the products of the unit at pixel (y,x) are in the ring: how many, then each.  Those past
+ * the ends of a row are zeros, rows outside the map are left out. */
 static void places_of(const stem_data *t, int y, int x, int *places) {
     const conv_shape *s = t->s;
     int n = 0, pixel = t->pixel, below = y + s->pad, right = x + t->pad;
@@ -268,7 +270,7 @@ static void sum_row(const stem_data *t, const int *places, bool add, float *dx, 
 
 /* ---- data gradient --------------------------------------------------------------------------- */
 
-/* Rows [first, last) of an image's dx; dy: the image's; places: of all rows. */
+/* Rows [first, last) of the dx of one image; dy: of the image; places: of all rows. */
 static void back_rows(const stem_data *t, const float *dy, const float *packed, const int *places,
                       bool add, float *dx, int first, int last, float *ring) {
     const conv_shape *s = t->s;
@@ -286,8 +288,9 @@ static void back_rows(const stem_data *t, const float *dy, const float *packed, 
     }
 }
 
-/* work: packed weights, places, then each thread's ring.  Where there are fewer images than threads
- * these share out rows; what rows of two threads need is then computed twice. */
+/* work: packed weights, places, then the ring of each thread.  If there are fewer images than
+ * threads, the rows of an image are divided among threads; products that two threads need are then
+ * computed twice. */
 void stem_back_data(const cpu_plan *p, const float *dy, const float *w, bool add, float *dx,
                     float *work) {
     const stem_data t = stem_data_of(p);

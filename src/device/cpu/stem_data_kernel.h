@@ -1,13 +1,17 @@
-/* stem_data_kernel.h: the products of stem_data.c, included there once per instruction set
- * with TARGET (an attribute), NAMED (names with its own ending), VL (floats in a vector), MOST
- * (vectors of a panel, at most), TILE(vectors) (pixels of a tile of so many, 8 at most) and LANES
- * (whether single numbers are taken out of registers).  No include guard, for that reason.
+/* stem_data_kernel.h: the products of stem_data.c, included there once per instruction set (hence
+ * no include guard), with
+ *   TARGET          an attribute
+ *   NAMED           names with an ending of their own
+ *   VL              floats in a vector
+ *   MOST            largest number of vectors in a panel
+ *   TILE(vectors)   pixels of a tile of this many vectors, at most 8
+ *   LANES           1 if single floats are taken from registers
  *
- * Vectors of weights are multiplied by single numbers of dy.  NEON loads four of these as they lie
- * and takes them out of the register lane by lane; other machines broadcast them from memory.
- * `pixels` and `vectors` are constants where these are inlined. */
+ * Vectors of weights are multiplied by single floats of dy.  NEON loads four of them at once and
+ * takes them from the register lane by lane; other machines broadcast them from memory.  `pixels`
+ * and `vectors` become constants when these functions are inlined. */
 
-/* acc += products of one output: a number of each pixel and its weights w [vectors * VL]. */
+/* acc += products of one output: one float of each pixel and its weights w [vectors * VL]. */
 TARGET INLINE void NAMED(one_output)(const float *dy, size_t co, const float *w, int pixels,
                                      int vectors, NAMED(vector) acc[8][MOST]) {
     typedef NAMED(vector) vector;
@@ -20,7 +24,7 @@ TARGET INLINE void NAMED(one_output)(const float *dy, size_t co, const float *w,
 }
 
 #if LANES
-/* The same of four outputs, w: [4][vectors * VL]. */
+/* The same for four outputs; w: [4][vectors * VL]. */
 TARGET INLINE void NAMED(four_outputs)(const float *dy, size_t co, const float *w, int pixels,
                                        int vectors, NAMED(vector) acc[8][MOST]) {
     typedef NAMED(vector) vector;
@@ -61,7 +65,8 @@ TARGET INLINE void NAMED(products_tile)(const stem_rows *b, const float *dy, flo
 }
 
 TARGET INLINE void NAMED(products_rows)(const stem_rows *rows, int vectors) {
-    const stem_rows copy = *rows, *b = &copy; /* or each vector written might have changed it */
+    const stem_rows copy = *rows,
+                    *b = &copy; /* a copy, since any vector written might alias the original */
     const float *dy = b->dy;
     for (int r = 0; r < b->rows; r++) {
         float *to = b->to + r * b->row;

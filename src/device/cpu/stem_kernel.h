@@ -1,44 +1,47 @@
-/* stem_kernel.h: the two kernels of stem.c, included there once per instruction set with
- * TARGET (an attribute), NAMED (names with its own ending), VL (floats in a vector), NV (vectors of
- * outputs side by side), MR (pixels of a tile, forward; 4 or more), and for the filter gradient
- * LOTS (of three numbers) and AT_ONCE (vectors of outputs whose sums are in registers together; NV
- * is a multiple).  No include guard, for that reason.
+/* stem_kernel.h: the two kernels of stem.c, included there once per instruction set (hence no
+ * include guard), with
+ *   TARGET    an attribute
+ *   NAMED     names with an ending of their own
+ *   VL        floats in a vector
+ *   NV        vectors of outputs in a panel
+ *   MR        pixels of a tile, forward; 4 or more
+ *   LOTS      filter gradient: lots of three inputs
+ *   AT_ONCE   filter gradient: vectors of outputs with sums in registers together; divides NV
  *
- * Both multiply vectors of outputs by single numbers of the image, three numbers of a pixel at a
- * time.  NEON loads these as they lie, for several pixels at once, and takes them out of the
- * registers lane by lane, for which the distance of pixels must be a constant; wider machines
- * broadcast them from memory.  `pixels`, `step` and `has_sums` are constants where these are
- * inlined. */
+ * Both multiply vectors of outputs by single floats of the image, three inputs of a pixel at a
+ * time.  NEON loads them for several pixels at once and takes them from the registers lane by lane,
+ * so the distance between pixels must be a constant; wider machines broadcast them from memory.
+ * `pixels`, `step` and `has_sums` become constants when these functions are inlined. */
 #if VL == 4
-#define THREE_NUMBERS(name, x) const vector name = *(const vector *)(x)
-/* and those of `pixels` pixels: NUMBER(r, t) is number t of pixel r */
-#define PIXELS_NUMBERS(x)                                                                          \
-    vector number[(MR * 6 + 6) / 4];                                                               \
-    UNROLL for (int i = 0; i < (step * (pixels - 1) + 6) / 4; i++) number[i] =                     \
+#define THREE_INPUTS(name, x) const vector name = *(const vector *)(x)
+/* the same for `pixels` pixels: INPUT(r, t) is input t of pixel r */
+#define INPUTS_OF_PIXELS(x)                                                                        \
+    vector input[(MR * 6 + 6) / 4];                                                                \
+    UNROLL for (int i = 0; i < (step * (pixels - 1) + 6) / 4; i++) input[i] =                      \
         *(const vector *)((x) + 4 * i)
-#define NUMBER(r, t) number[(step * (r) + (t)) / 4][(step * (r) + (t)) % 4]
+#define INPUT(r, t) input[(step * (r) + (t)) / 4][(step * (r) + (t)) % 4]
 #else
-#define THREE_NUMBERS(name, x) const float *const name = (x)
-#define PIXELS_NUMBERS(x)      const float *const number = (x)
-#define NUMBER(r, t)           number[step * (r) + (t)]
+#define THREE_INPUTS(name, x) const float *const name = (x)
+#define INPUTS_OF_PIXELS(x)   const float *const input = (x)
+#define INPUT(r, t)           input[step * (r) + (t)]
 #endif
 
-/* The outputs of some pixels, acc += three numbers times their weights w [3][NV * VL]. */
+/* The outputs of some pixels: acc += three inputs times their weights w [3][NV * VL]. */
 TARGET INLINE void NAMED(three)(const float *x, const float *w, int pixels, int step,
                                 NAMED(vector) acc[MR][NV]) {
     typedef NAMED(vector) vector;
     // clang-format off
-    PIXELS_NUMBERS(x);
+    INPUTS_OF_PIXELS(x);
     UNROLL for (int t = 0; t < 3; t++) {
         vector ww[NV];
         UNROLL for (int v = 0; v < NV; v++) ww[v] = *(const vector *)(w + (t * NV + v) * VL);
         UNROLL for (int v = 0; v < NV; v++)
-            UNROLL for (int r = 0; r < pixels; r++) acc[r][v] += ww[v] * NUMBER(r, t);
+            UNROLL for (int r = 0; r < pixels; r++) acc[r][v] += ww[v] * INPUT(r, t);
     }
     // clang-format on
 }
 
-/* All of their numbers; sum: of the outputs and of their squares, both about b->about. */
+/* All inputs of some pixels; sum: of the outputs and of their squares, both about b->about. */
 TARGET INLINE void NAMED(tile)(const stem_band *b, const float *x, float *y, int pixels, int step,
                                bool has_sums, NAMED(vector) sum[2][NV]) {
     typedef NAMED(vector) vector;
@@ -49,7 +52,7 @@ TARGET INLINE void NAMED(tile)(const stem_band *b, const float *x, float *y, int
     const float *at = x;
     for (int i = 0; i < b->threes; i++) {
         const float *from = at;
-        at = x + b->offset[i + 1]; /* long before it is wanted */
+        at = x + b->offset[i + 1]; /* long before it is used */
         NAMED(three)(from, b->w + 3 * i * NV * VL, pixels, step, acc);
     }
     UNROLL for (int r = 0; r < pixels; r++)
@@ -66,7 +69,8 @@ TARGET INLINE void NAMED(tile)(const stem_band *b, const float *x, float *y, int
 }
 
 TARGET INLINE void NAMED(rows)(const stem_band *band, int step, bool has_sums) {
-    const stem_band copy = *band, *b = &copy; /* or each vector written might have changed it */
+    const stem_band copy = *band,
+                    *b = &copy; /* a copy, since any vector written might alias the original */
     NAMED(vector) sum[2][NV];
     // clang-format off
     UNROLL for (int v = 0; v < NV; v++) sum[0][v] = sum[1][v] = (NAMED(vector)){0};
@@ -107,8 +111,8 @@ TARGET static void NAMED(forward)(const stem_band *b) {
 #undef ROWS
 }
 
-/* Numbers from 3*i on, and vectors of outputs from v0 on.  One pixel at a time: that is loads
- * enough, and leaves the compiler nothing to shuffle. */
+/* Inputs from 3*i on, and vectors of outputs from v0 on.  One pixel at a time: that is enough
+ * loads, and leaves the compiler nothing to shuffle. */
 TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies, bool asks,
                                  float *dw) {
     typedef NAMED(vector) vector;
@@ -127,7 +131,7 @@ TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies,
         const float *end = dy + (size_t)b->pixels * pixel;
         for (; dy < end; x += step, dy += pixel) {
             vector dd[AT_ONCE];
-            if (asks) { /* to the third cache: it waits for nothing */
+            if (asks) { /* to the L3 cache: does not stall */
                 __builtin_prefetch(ask, 0, 1);
                 ask += b->ask_pixel;
             }
@@ -137,9 +141,9 @@ TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies,
             }
             if (copies) copy += NV * VL;
             UNROLL for (int j = 0; j < LOTS; j++) {
-                THREE_NUMBERS(number, x + offset[j]);
+                THREE_INPUTS(input, x + offset[j]);
                 UNROLL for (int t = 0; t < 3; t++)
-                    UNROLL for (int v = 0; v < AT_ONCE; v++) acc[j][t][v] += dd[v] * number[t];
+                    UNROLL for (int v = 0; v < AT_ONCE; v++) acc[j][t][v] += dd[v] * input[t];
             }
         }
     }
@@ -151,7 +155,7 @@ TARGET INLINE void NAMED(pixels)(const stem_band *b, int i, int v0, bool copies,
 }
 
 TARGET static void NAMED(filter)(const stem_band *band, int i, float *dw) {
-    const stem_band b = *band; /* or each vector written might have changed it */
+    const stem_band b = *band; /* a copy, since any vector written might alias the original */
     for (int v0 = 0; v0 < NV; v0 += AT_ONCE)
         if (b.copy)
             NAMED(pixels)(&b, i, v0, true, false, dw);
@@ -163,9 +167,9 @@ TARGET static void NAMED(filter)(const stem_band *band, int i, float *dw) {
 
 static const stem_kernel NAMED(kernel) = {NV * VL, LOTS, NAMED(forward), NAMED(filter)};
 
-#undef THREE_NUMBERS
-#undef PIXELS_NUMBERS
-#undef NUMBER
+#undef THREE_INPUTS
+#undef INPUTS_OF_PIXELS
+#undef INPUT
 #undef TARGET
 #undef NAMED
 #undef VL

@@ -1,12 +1,12 @@
-/* winograd.c: 3x3 convolutions by Winograd's minimal filtering, forward and data gradient;
- * the transforms are in winograd_forms.c, the filter gradient in winograd_gradient.c.
+/* winograd.c: 3x3 convolutions by Winograd's minimal filtering, forward and data gradient.  The
+ * transforms are in winograd_forms.c, the filter gradient in winograd_gradient.c.
  *
  * Between the transforms each place is a matrix product over channels, [tiles,ci] x [ci,co].  A
- * thread takes a block of tiles, small enough for its own caches, through all steps.  Where there
- * are few tiles (a small batch of small maps) the filters are the larger side by far: then a thread
+ * thread takes a block of tiles, small enough for its own caches, through all steps.  If there are
+ * few tiles (a small batch of small maps), the filters are by far the larger side: then a thread
  * takes a panel of outputs through all steps, and transformed filters never leave its cache.  No
- * sum is shared between threads.  Error: a few times that of a direct sum (see the case list), from
- * the transforms' constants 1/90 .. 32. */
+ * sum is shared between threads.  The error is a few times that of a direct sum (see case_bound),
+ * because of the constants 1/90 .. 32 of the transforms. */
 #include "device/cpu/winograd_tiles.h"
 
 #include "base/memory.h"
@@ -16,8 +16,9 @@
 #include <string.h>
 
 enum {
-    BLOCK_FLOATS = 1 << 18, /* of a block's transformed input and output: a second cache's worth */
-    BLOCK_PANELS = 4        /* at most, so that there are blocks for all threads */
+    BLOCK_FLOATS =
+        1 << 18,     /* of the transformed input and output of a block: they fit the L2 cache */
+    BLOCK_PANELS = 4 /* the most panels of a block, so that there are blocks for all threads */
 };
 
 bool winograd_fits(const cpu_plan *p) {
@@ -26,7 +27,7 @@ bool winograd_fits(const cpu_plan *p) {
     /* below 16 channels the transforms cost more than the products save */
     if (s->ci % 4 || s->co % 4 || s->ci < 16 || s->co < 16) return false;
     if (s->ci > WINOGRAD_CHANNELS || s->co > WINOGRAD_CHANNELS) return false;
-    /* the same goes for maps of whose tiles too much lies outside */
+    /* the same goes for maps that leave too much of their tiles outside */
     const winograd_forms *f = winograd_forms_best();
     int places = s->stride == 1 ? f->four.places : f->stride2.places;
     tiling t = tiling_of(p, places, false);
@@ -35,9 +36,10 @@ bool winograd_fits(const cpu_plan *p) {
 
 /* ---- filters --------------------------------------------------------------------------------- */
 
-/* A layer's filters between c_in and c_out channels, as right-hand panels:
- * u[filters][panels of nr outputs][c_in][nr].  Number (tap t, in i, out o) of the filter stands at
- * w[t * tap_step + i * in_step + o * out_step]; one of the last two steps is 1. */
+/* The filters of a layer between c_in and c_out channels, as right-hand panels:
+ *   u[filters][panels of nr outputs][c_in][nr]
+ * The weight of tap t, input i, output o is w[t * tap_step + i * in_step + o * out_step]; one of
+ * the last two steps is 1. */
 typedef struct filters {
     const float *w;
     int c_in, c_out, nr;
@@ -46,18 +48,18 @@ typedef struct filters {
     const winograd_form *form;
 } filters;
 
-/* Filters from inputs i..i+3 to outputs o..o+3, g[input][tap], a quad over the outputs, and of so
- * many more such blocks beside them, along the channels that lie side by side: along outputs where
- * by_output, else along inputs.  Rows of a power of two fall on the same few lines of the first
- * cache, so a line is used up at once.  by_output is a constant where this is inlined. */
+/* Filters from inputs i..i+3 to outputs o..o+3, g[block][input][tap], a quad over the outputs; then
+ * of the next blocks, along the channels that are contiguous: outputs if by_output, else inputs.
+ * Rows a power of two apart compete for the same few lines of the L1 cache, so a line is used up at
+ * once. by_output becomes a constant when this is inlined. */
 INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_output,
                          quad g[LINE / 4][4][9]) {
     const float *from = f->w + i * f->in_step + o * f->out_step;
     ptrdiff_t row = by_output ? f->in_step : f->out_step;
     for (int t = 0; t < 9; t++, from += f->tap_step) {
         int at = f->turned ? 8 - t : t;
-        /* too many streams for the machine to see by itself what comes next; to the second cache,
-         * since in the first they would drive each other out */
+        /* too many streams for the machine to prefetch by itself; to the L2 cache, since in L1 they
+         * would evict each other */
         UNROLL for (int j = 0; j < 4; j++)
             __builtin_prefetch(from + (by_output ? (j + 4) * row : j * row + LINE), 0, 2);
         for (int b = 0; b < blocks; b++) {
@@ -69,8 +71,8 @@ INLINE void load_filters(const filters *f, int i, int o, int blocks, bool by_out
     }
 }
 
-/* The filters to outputs [panel, panel + nr): to[filters][c_in][nr], `next` floats between filters.
- */
+/* The filters to outputs [panel, panel + nr): to[filters][c_in][nr], `next` floats from one filter
+ * to the next. */
 static void transform_panel(const filters *f, int panel, float *to, size_t next) {
     bool by_output = f->out_step == 1;
     int outputs = by_output ? LINE : 4, inputs = by_output ? 4 : LINE;
@@ -106,23 +108,23 @@ static void transform_filters(const filters *f, int threads, float *u) {
 
 /* ---- forward and data gradient --------------------------------------------------------------- */
 
-/* Everything a block passes through. */
+/* What a block of tiles needs on its way. */
 typedef struct stage {
     const winograd_form *form;
     const gemm_kernel *g;
     tiling tiles;
-    int groups; /* no block has tiles of two of them */
+    int groups; /* no block has tiles of two groups */
     bool few;
     map in;     /* of c_in channels */
     float *out; /* [n,h,w,c_out] */
     int h, w, c_out;
     bool add;
-    int room;    /* tiles that v and m have place for, a multiple of mr */
+    int room;    /* tiles that v and m have room for, a multiple of mr */
     int maps;    /* whole maps of a block; 0: it has tiles of one region */
-    int columns; /* c_out, a multiple of nr; few tiles: nr */
-    float *u;    /* filters, as above; few tiles: one panel for each thread, and v once */
-    float *v;    /* [places][panels of mr tiles][c_in in quads][mr], for each thread, or once */
-    float *m;    /* [places][room][columns], for each thread */
+    int columns; /* c_out rounded up to a multiple of nr; few tiles: nr */
+    float *u;    /* filters, as above; few tiles: one panel per thread, and only one v */
+    float *v;    /* [places][panels of mr tiles][c_in in quads][mr], per thread, or once */
+    float *m;    /* [places][room][columns], per thread */
 } stage;
 
 static size_t u_floats(const stage *s) {
@@ -135,8 +137,8 @@ static size_t stage_floats(const stage *s, int threads) {
            m_floats(s) * threads;
 }
 
-/* Tiles of a block: whole panels, so many that a block's numbers stay in the caches; a few less
- * where such blocks, all full, make up every region: threads then finish together. */
+/* Tiles of a block: whole panels, as many as stay in the caches; a few less if every region then
+ * consists of full blocks: threads then finish together. */
 static int block_tiles(const tiling *t, int groups, int channels, int mr) {
     int panels = BLOCK_FLOATS / (t->places * channels) / mr;
     panels = panels < 1 ? 1 : least(panels, BLOCK_PANELS);
@@ -149,8 +151,8 @@ static int block_tiles(const tiling *t, int groups, int channels, int mr) {
     return panels * mr;
 }
 
-/* The same in whole maps, which make whole panels together; 0: not so few.  More of them than
- * above: the more, the fewer panels hold both edges and whole tiles. */
+/* The same in whole maps, which together make whole panels; 0: no such number fits.  Larger than
+ * above: the larger, the fewer panels hold both edges and whole tiles. */
 static int block_maps(const tiling *t, int channels, int mr) {
     int maps = least(mr, BLOCK_FLOATS / (t->places * channels * tiles_of_map(t)));
     while (maps * tiles_of_map(t) % mr) maps--;
@@ -170,7 +172,7 @@ static int block_count(const stage *s) {
     return s->groups * blocks;
 }
 
-/* Block b, group by group. */
+/* Block b; blocks are ordered by group. */
 static tile_round block_at(const stage *s, int b) {
     int in_group = block_count(s) / s->groups, group = b / in_group, maps = s->tiles.n / s->groups;
     b %= in_group;
@@ -188,7 +190,7 @@ static tile_round block_at(const stage *s, int b) {
     return r;
 }
 
-/* Sizes alone. */
+/* Only the sizes. */
 static stage stage_of(const cpu_plan *p, bool forward) {
     const conv_shape *c = &p->base.s;
     const winograd_forms *f = winograd_forms_best();
@@ -216,7 +218,7 @@ static stage stage_of(const cpu_plan *p, bool forward) {
     return s;
 }
 
-/* The tiles at places [i,end) of a round, transformed. */
+/* Transforms tiles [i,end) of a round. */
 static void input_tiles(const stage *s, const tile_round *round, int i, int end) {
     int mr = s->g->mr, channels = s->in.c;
     size_t place = apart(s->room, channels);
@@ -230,7 +232,7 @@ static void input_tiles(const stage *s, const tile_round *round, int i, int end)
     }
 }
 
-/* Zeros behind so many tiles, to the end of their last panel. */
+/* Zeros after this many tiles, to the end of their last panel. */
 static void input_end(const stage *s, int tiles) {
     int mr = s->g->mr, channels = s->in.c;
     for (int i = tiles; i % mr; i++)
@@ -241,7 +243,7 @@ static void input_end(const stage *s, int tiles) {
                          (quad){0});
 }
 
-/* The products of all places of a round's tiles; u, m: of all columns, or of one panel. */
+/* The products at all places of the tiles of a round; u, m: of all columns, or of one panel. */
 static void multiply(const stage *s, const tile_round *round, const float *u, float *m) {
     const gemm_kernel *g = s->g;
     int channels = s->in.c, places = s->form->places, begin, end;
@@ -258,8 +260,9 @@ static void multiply(const stage *s, const tile_round *round, const float *u, fl
     }
 }
 
-/* Outputs of a region's tiles of a round, channels [c0,c1), from m, whose first row is the round's
- * first tile and whose first column is channel `base`; sums: [2][c_out] that grow, or NULL. */
+/* Outputs of the tiles of region k in a round, channels [c0,c1), from m.  The first row of m is the
+ * first tile of the round, its first column channel `base`.  sums: [2][c_out], added to, or
+ * NULL. */
 static void output_region(const stage *s, const float *m, int base, const tile_round *round, int k,
                           int c0, int c1, const float *shift, float *sums) {
     const region *region = &s->tiles.region[k];
@@ -291,7 +294,7 @@ static void output_region(const stage *s, const float *m, int base, const tile_r
     }
 }
 
-/* The same of all regions; sums: [2][c_out] of these tiles, or NULL. */
+/* The same for all regions; sums: [2][c_out] of these tiles, or NULL. */
 static void output_channels(const stage *s, const float *m, int base, const tile_round *round,
                             int c0, int c1, const float *shift, float *sums) {
     for (int c = c0; sums && c < c1; c++) sums[c] = sums[s->c_out + c] = 0;
@@ -299,12 +302,12 @@ static void output_channels(const stage *s, const float *m, int base, const tile
         output_region(s, m, base, round, k, c0, c1, shift, sums);
 }
 
-/* partial: [blocks][2][c_out] where sums are wanted, else NULL. */
+/* partial: [blocks][2][c_out], or NULL if no sums are wanted. */
 static void run_blocks(const stage *all, int threads, const float *shift, float *partial) {
     int blocks = block_count(all);
 #pragma omp parallel num_threads(threads)
     {
-        stage s = *all; /* with memory of this thread's own */
+        stage s = *all; /* with the memory of this thread */
         s.v += omp_get_thread_num() * v_floats(&s);
         s.m += omp_get_thread_num() * m_floats(&s);
 #pragma omp for schedule(dynamic)
@@ -348,8 +351,8 @@ static void run_few(const stage *s, const filters *f, int threads, const float *
     }
 }
 
-/* Runs all tiles, in blocks of at most s->room; partial sums go behind the rest of the workspace
- * and their place is returned. */
+/* Runs all tiles, in blocks of at most s->room.  Partial sums go to the end of the workspace;
+ * returns where. */
 static float *run(const cpu_plan *p, stage *s, filters *f, const float *shift, bool sums,
                   float *work) {
     f->nr = p->g->nr, f->c_in = s->in.c, f->c_out = s->c_out, f->form = s->form;
@@ -390,7 +393,7 @@ void winograd_back_data(const cpu_plan *p, const float *dy, const float *w, bool
 size_t winograd_workspace(cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     stage forward = stage_of(p, true), data = stage_of(p, false);
-    /* few tiles are one block a group */
+    /* few tiles are one block per group */
     p->tiles.blocks = forward.few ? s->groups : block_count(&forward);
     size_t sums = (size_t)p->tiles.blocks * 2 * s->co;
     return most(stage_floats(&forward, p->threads) + sums,

@@ -1,13 +1,13 @@
-/* winograd_forms.c: the transforms, each from a formula in one dimension. */
+/* winograd_forms.c: the transforms, each from a formula in one dimension.  Long because the loops
+ * over both dimensions inline every formula, and stand beside them. */
 #include "device/cpu/winograd_forms.h"
 
 #include "kernels/isa.h"
 
 #define ALL  _Pragma("GCC unroll 36")
-#define LOOP _Pragma("GCC unroll 1") /* unrolled it would not fit the registers */
+#define LOOP _Pragma("GCC unroll 1") /* unrolled, it would not fit the registers */
 
-/* ---- stride 1: F(4,3) with the points 0, 1, -1, 2, -2, infinity -------------------------------
- */
+/* ---- stride 1: F(4,3) with the points 0, 1, -1, 2, -2, infinity ------------------------------ */
 
 /* B': six inputs to six places */
 INLINE void input_line(const quad d[6], quad o[6]) {
@@ -30,7 +30,7 @@ INLINE void output_line(const quad m[6], quad o[4]) {
     o[3] = d + 8.f * d2 + m[5];
 }
 
-/* A: four outputs' gradients to six places */
+/* A: the gradients of four outputs to six places */
 INLINE void gradient_line(const quad d[4], quad o[6]) {
     quad s = d[0] + d[2], q = d[1] + d[3], u = d[0] + 4.f * d[2], w = 2.f * d[1] + 8.f * d[3];
     o[0] = d[0];
@@ -41,8 +41,8 @@ INLINE void gradient_line(const quad d[4], quad o[6]) {
     o[5] = d[3];
 }
 
-/* The same for edges.  Two outputs, F(2,3), have the points 0, 1, -1, infinity; three, F(3,3), also
- * 2: for these B' is that of F(4,2), which has as many inputs. */
+/* The same for edges.  Two outputs, F(2,3), use the points 0, 1, -1, infinity; three, F(3,3), also
+ * 2, and their B' is that of F(4,2), which has the same number of inputs. */
 INLINE void two_taps_input(quad d0, quad d1, quad d2, quad d3, quad d4, quad o[5]);
 
 INLINE void input_two(const quad d[6], quad o[6]) {
@@ -102,7 +102,7 @@ INLINE void filter_line(const quad g[3], quad o[6]) {
     o[5] = g[2];
 }
 
-/* G': six places to three weights' gradients */
+/* G': six places to the gradients of three weights */
 INLINE void filter_back_line(const quad c[6], quad o[3]) {
     quad s = (c[1] + c[2]) * (1.f / 6), d = (c[2] - c[1]) * (1.f / 6), u = c[3] + c[4],
          w = c[3] - c[4];
@@ -111,8 +111,7 @@ INLINE void filter_back_line(const quad c[6], quad o[3]) {
     o[2] = u * (1.f / 6) - s + c[5];
 }
 
-/* ---- stride 1: F(6,3) with the points 0, 1, -1, 2, -2, 1/2, -1/2, infinity --------------------
- */
+/* ---- stride 1: F(6,3) with the points 0, 1, -1, 2, -2, 1/2, -1/2, infinity ------------------- */
 
 /* B': eight inputs to eight places */
 INLINE void six_input_line(const quad d[8], quad o[8]) {
@@ -141,7 +140,7 @@ INLINE void six_output_line(const quad m[8], quad o[6]) {
     o[5] = (d + m[7]) + 32.f * d2 + .03125f * d3;
 }
 
-/* A: six outputs' gradients to eight places */
+/* A: the gradients of six outputs to eight places */
 INLINE void six_gradient_line(const quad d[6], quad o[8]) {
     quad s = d[0] + d[2] + d[4], q = d[1] + d[3] + d[5];
     quad u = d[0] + 4.f * d[2] + 16.f * d[4], w = 2.f * d[1] + 8.f * d[3] + 32.f * d[5];
@@ -195,7 +194,7 @@ INLINE void six_filter_line(const quad g[3], quad o[8]) {
     o[7] = g[2];
 }
 
-/* G': eight places to three weights' gradients */
+/* G': eight places to the gradients of three weights */
 INLINE void six_filter_back_line(const quad c[8], quad o[3]) {
     quad s = (c[1] + c[2]) * (2.f / 9), d = (c[2] - c[1]) * (2.f / 9);
     quad u = c[3] + c[4], w = c[3] - c[4], a = c[5] + c[6], b = c[5] - c[6];
@@ -204,8 +203,7 @@ INLINE void six_filter_back_line(const quad c[8], quad o[3]) {
     o[2] = c[7] - s + u * (2.f / 45) + a * (8.f / 45);
 }
 
-/* ---- stride 2: F(4,2) with the points 0, 1, -1, 2, infinity, and four plain products -----------
- */
+/* ---- stride 2: F(4,2) with the points 0, 1, -1, 2, infinity, and four plain products --------- */
 
 /* B' of F(4,2): five inputs to five places */
 INLINE void two_taps_input(quad d0, quad d1, quad d2, quad d3, quad d4, quad o[5]) {
@@ -226,7 +224,7 @@ INLINE void two_taps_output(const quad m[5], quad o[4]) {
     o[3] = d + 8.f * m[3] + m[4];
 }
 
-/* Nine inputs: those before and behind outputs, F(4,2); then those at them, as they are. */
+/* Nine inputs: those between outputs, F(4,2); then those at outputs, unchanged. */
 INLINE void strided_input_line(const quad d[9], quad o[9]) {
     two_taps_input(d[0], d[2], d[4], d[6], d[8], o);
     ALL for (int i = 0; i < 4; i++) o[5 + i] = d[2 * i + 1];
@@ -237,7 +235,7 @@ INLINE void strided_output_line(const quad m[9], quad o[4]) {
     ALL for (int i = 0; i < 4; i++) o[i] += m[5 + i];
 }
 
-/* A: four outputs' gradients to nine places */
+/* A: the gradients of four outputs to nine places */
 INLINE void strided_gradient_line(const quad d[4], quad o[9]) {
     quad s = d[0] + d[2], q = d[1] + d[3];
     o[0] = d[0];
@@ -248,7 +246,8 @@ INLINE void strided_gradient_line(const quad d[4], quad o[9]) {
     ALL for (int i = 0; i < 4; i++) o[5 + i] = d[i];
 }
 
-/* The data gradient: five outputs' gradients to nine places, and those to eight inputs' ones. */
+/* The data gradient: the gradients of five outputs to nine places, and these to the gradients of
+ * eight inputs. */
 INLINE void strided_data_line(const quad d[5], quad o[9]) {
     two_taps_input(d[0], d[1], d[2], d[3], d[4], o);
     ALL for (int i = 0; i < 4; i++) o[5 + i] = d[i];
@@ -305,7 +304,7 @@ INLINE void strided_data_output_three(const quad m[9], quad o[8]) {
     ALL for (int i = 0; i < 3; i++) o[2 * i] = m[5 + i], o[2 * i + 1] = odd[i];
 }
 
-/* G of F(4,2) for taps 0 and 2; tap 1 as it is */
+/* G of F(4,2) for taps 0 and 2; tap 1 unchanged */
 INLINE void strided_filter_line(const quad g[3], quad o[6]) {
     o[0] = g[0] * .5f;
     o[1] = (g[0] + g[2]) * -.5f;
@@ -322,12 +321,11 @@ INLINE void strided_filter_back_line(const quad c[6], quad o[3]) {
     o[2] = c[4] - a + c[2] * (1.f / 6) + c[3] * (1.f / 3);
 }
 
-/* ---- both dimensions --------------------------------------------------------------------------
- */
+/* ---- both dimensions ------------------------------------------------------------------------- */
 
 typedef void line(const quad *from, quad *to);
 
-/* A formula in one dimension, and those for the edges that there are. */
+/* A formula in one dimension, and those for its edges; NULL: it has no such edge. */
 typedef struct line_set {
     line *whole, *two, *three, *four;
 } line_set;
@@ -337,7 +335,7 @@ INLINE void run_down(const tile_run *r, int c, column *strip, int side, line *f)
     const float *row[FORM_SIDE];
     ptrdiff_t along[FORM_SIDE];
     ALL for (int k = 0; k < side; k++) row[k] = r->row[k] + c, along[k] = r->step[k];
-    /* Pixels are far apart, so their next channels would come as a surprise to the machine. */
+    /* Pixels are far apart, so the machine would not prefetch their next channels by itself. */
     bool opens_line = c % LINE == 0;
     int end = r->first + r->columns;
     LOOP for (int x = r->first; x < end; x++) {
@@ -349,7 +347,7 @@ INLINE void run_down(const tile_run *r, int c, column *strip, int side, line *f)
     }
 }
 
-/* Across one tile; `across`, and EDGE_NONE as `down`, is a constant where this is inlined. */
+/* Across one tile; `across`, and `down` if it is EDGE_NONE, become constants when inlined. */
 INLINE void tile_across(const column *strip, form_edge down, form_edge across, float *to,
                         size_t place, int side, int n, line *f) {
     LOOP for (int y = 0; y < n; y++, to += n * place) {
@@ -362,7 +360,7 @@ INLINE void tile_across(const column *strip, form_edge down, form_edge across, f
     }
 }
 
-/* The tiles of a run, of which edges of four lie four columns apart; of others there is one. */
+/* The tiles of a run; edges of four are four columns apart, of other edges there is only one. */
 INLINE void run_across(const tile_run *r, const column *strip, form_edge down, float *to,
                        size_t place, int side, int n, int step, line_set f) {
     int t = 0;
@@ -405,13 +403,13 @@ INLINE void choose_line(line_set f, form_edge e, const quad *from, quad *to) {
         f.four(from, to);
 }
 
-/* One tile from n x n places to `side` outputs in each dimension, of which t says what is wanted;
- * edges, add and has_sums are constants where this is inlined. */
+/* One tile from n x n places to `side` outputs in each dimension; t says which of them to write.
+ * edges, add and has_sums become constants when this is inlined. */
 INLINE void any_output(const float *from, size_t place, const tile_out *t, float *to,
                        tile_sums *sums, int n, int side, line_set f, bool edges, bool add,
                        bool has_sums) {
     const form_edge down = edges ? t->down : EDGE_NONE, across = edges ? t->across : EDGE_NONE;
-    const tile_out out = *t; /* a copy, or each quad written might have changed it */
+    const tile_out out = *t; /* a copy, since any quad written might alias the original */
     quad m[FORM_SIDE][8], about = {0}, sum = {0}, squares = {0};
     if (has_sums) about = sums->about, sum = sums->sum, squares = sums->squares;
     LOOP for (int x = 0; x < n; x++, from += place) {
@@ -421,7 +419,7 @@ INLINE void any_output(const float *from, size_t place, const tile_out *t, float
         choose_line(f, down, d, m[x]);
     }
     LOOP for (int y = 0; y < out.rows; y++, to += out.row) {
-        quad d[FORM_SIDE], o[8] = {{0}}; /* an edge has fewer, and as few are wanted */
+        quad d[FORM_SIDE], o[8] = {{0}}; /* an edge sets fewer, and no more are written */
         ALL for (int x = 0; x < n; x++) d[x] = m[x][y];
         choose_line(f, across, d, o);
         ALL for (int x = 0; x < side; x++) {
@@ -467,7 +465,7 @@ INLINE void any_filters(quad (*g)[9], float *to, size_t input, size_t next, int 
 INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, int n, line *f) {
     for (int j = 0; j < ci; j += 4) {
         quad m[3][8];
-        if (j % LINE == 0) { /* too many streams for the machine to see by itself what comes next */
+        if (j % LINE == 0) { /* too many streams for the machine to prefetch by itself */
             for (int k = 0; k < n * n; k++) __builtin_prefetch(c + j + LINE + k * place);
             for (int k = 0; k < 9; k++) __builtin_prefetch(dw + k * ci + j + LINE, 1);
         }
@@ -489,11 +487,10 @@ INLINE void any_back(const float *c, size_t place, int ci, bool add, float *dw, 
     }
 }
 
-/* ---- once per instruction set ------------------------------------------------------------------
- */
+/* ---- once per instruction set ---------------------------------------------------------------- */
 
-/* Four floats at a time everywhere; what newer x86-64 adds is fused multiply-add, instructions that
- * keep their operands, and (AVX-512) enough registers. */
+/* Four floats at a time everywhere; newer x86-64 adds fused multiply-add, instructions that keep
+ * their operands, and (AVX-512) enough registers. */
 #ifdef __x86_64__
 #define TARGET   __attribute__((target("avx512f,avx512vl")))
 #define NAMED(x) x##_avx512

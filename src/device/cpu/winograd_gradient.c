@@ -1,4 +1,4 @@
-/* winograd_gradient.c: the filter gradient of 3x3 convolutions by Winograd's forms: between the
+/* winograd_gradient.c: the filter gradient of 3x3 convolutions by the Winograd forms.  Between the
  * transforms each place is a matrix product over tiles, [co,tiles] x [tiles,ci]. */
 #include "device/cpu/winograd_tiles.h"
 
@@ -9,17 +9,17 @@
 #include <string.h>
 
 enum {
-    /* Few channels are summed in up to PARTS parts of PART_LEAST tiles or more, each by one thread
-     * in rounds of PART_PANELS panels of tiles or PART_ROOM floats; many channels by all threads in
-     * rounds of CHUNK_FLOATS. */
+    /* With few channels, tiles are summed in up to PARTS parts of at least PART_LEAST tiles, each
+     * by one thread in rounds of at most PART_PANELS panels of tiles and PART_ROOM floats; with
+     * many channels, by all threads in rounds of CHUNK_FLOATS. */
     PARTS = 8,
     PART_LEAST = 64,
     PART_PANELS = 16,
     PART_ROOM = 1 << 20,
-    PART_SUMS = 3 << 17,   /* floats of a part's sums, at most: they stay in the second cache */
-    PART_FLOATS = 5 << 18, /* of all parts' sums */
+    PART_SUMS = 3 << 17,   /* most floats of the sums of a part: they stay in the L2 cache */
+    PART_FLOATS = 5 << 18, /* most floats of the sums of all parts */
     CHUNK_FLOATS = 1 << 21,
-    ROWS = 8 /* panels of outputs that a thread takes at a time there */
+    ROWS = 8 /* many channels: panels of outputs that a thread takes at a time */
 };
 
 /* Both sides of the sum over tiles. */
@@ -28,13 +28,13 @@ typedef struct gradient {
     const gemm_kernel *g;
     tiling tiles;
     map x, dy;
-    int total, rows, columns; /* tiles; co and ci, whole panels */
+    int total, rows, columns; /* tiles; co and ci rounded up to whole panels */
     bool few;
-    int parts; /* that the tiles are summed in */
+    int parts; /* number of parts that the tiles are summed in */
     int room;  /* tiles at a time */
-    /* [places][panels][room][nr or mr]; with several parts so much for each thread */
+    /* [places][panels][room][nr or mr]; per thread if there are several parts */
     float *v, *d;
-    /* [filters][rows][columns] for each part; few tiles: [filters][mr][columns] for each thread */
+    /* [filters][rows][columns] per part; few tiles: [filters][mr][columns] per thread */
     float *c;
 } gradient;
 
@@ -48,7 +48,7 @@ static size_t gradient_floats(const gradient *g, int threads) {
            gradient_c(g) * (g->few ? threads : g->parts);
 }
 
-/* Sizes alone. */
+/* Only the sizes. */
 static gradient gradient_of(const cpu_plan *p) {
     const conv_shape *s = &p->base.s;
     const winograd_forms *f = winograd_forms_best();
@@ -83,10 +83,10 @@ static gradient gradient_of(const cpu_plan *p) {
         g.tiles = tiling_with_edges(p, g.form->places);
         g.total = tile_count(&g.tiles);
     }
-    /* rounds are of whole maps where there are edges */
+    /* with edges, rounds are whole maps */
     int unit = g.tiles.regions > 1 ? tiles_of_map(&g.tiles) : FORM_RUN;
     g.room = g.room < unit ? unit : g.room / unit * unit;
-    /* rather somewhat smaller rounds that are all full than a last one that is not */
+    /* somewhat smaller rounds that are all full are better than a last one that is not */
     for (int r = g.room; g.parts == 1 && 2 * r >= g.room; r -= unit)
         if (g.total % r == 0) {
             g.room = r;
@@ -100,7 +100,7 @@ static size_t panel_place(int c, int width, int room, int t) {
     return ((size_t)(c / width) * room + t) * width + c % width;
 }
 
-/* A run of gradients at channels c..c+3 into panels; a panel of, say, 14 channels may end amid a
+/* A run of gradients at channels c..c+3 into panels; a panel of, say, 14 channels may end inside a
  * quad. */
 static void put_gradients(const gradient *g, const tile_run *r, column *strip, int c) {
     int width = g->g->mr, places = g->form->places;
@@ -120,7 +120,7 @@ static void put_gradients(const gradient *g, const tile_run *r, column *strip, i
     }
 }
 
-/* The tiles at places [i,end) of a round, transformed on both sides. */
+/* Transforms tiles [i,end) of a round on both sides. */
 static void transform_both(const gradient *g, const tile_round *round, int i, int end) {
     int mr = g->g->mr, nr = g->g->nr;
     size_t place = apart(g->room, g->columns);
@@ -143,7 +143,7 @@ static bool opens_filter(const gradient *g, int k) {
     return g->form->places <= FORM_SIX || (k / 9 <= 5 && k % 9 <= 5);
 }
 
-/* Products at place k: outputs [o, end) with all inputs, onto c [outputs][columns]. */
+/* Products at place k: outputs [o, end) with all inputs, added to c [outputs][columns]. */
 static void multiply_tiles(const gradient *g, const tile_round *round, int k, int o, int end,
                            float *c, bool add) {
     const float *v = g->v + k * apart(g->room, g->columns);
@@ -164,7 +164,7 @@ static void multiply_tiles(const gradient *g, const tile_round *round, int k, in
     }
 }
 
-/* Few tiles: a panel of filters goes through all steps at once. */
+/* Few tiles: a thread takes a panel of filters through all steps. */
 static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
     tile_round all = round_of(&g->tiles, 0, g->total);
     int mr = g->g->mr, ci = g->x.c;
@@ -187,13 +187,13 @@ static void gradient_few(const gradient *g, bool add, float *dw, int threads) {
     }
 }
 
-/* Few channels: a part of the tiles by each thread; the parts are added up in order. */
+/* Few channels: each thread sums a part of the tiles; the parts are added up in order. */
 static void gradient_parts(const gradient *all, bool add, float *dw, int threads) {
     size_t next = apart(all->rows, all->columns);
     int ci = all->x.c, filters = form_filters(all->form->places);
 #pragma omp parallel num_threads(threads)
     {
-        gradient g = *all; /* with memory of this thread's own */
+        gradient g = *all; /* with the memory of this thread */
         g.v += omp_get_thread_num() * gradient_v(&g);
         g.d += omp_get_thread_num() * gradient_d(&g);
 #pragma omp for schedule(dynamic)
@@ -227,7 +227,7 @@ static void gradient_parts(const gradient *all, bool add, float *dw, int threads
     }
 }
 
-/* Many of both: rounds of tiles by all threads, each with its filters. */
+/* Many of both: all threads work on the same round of tiles, each on its own filters. */
 static void gradient_chunks(const gradient *g, bool add, float *dw, int threads) {
     size_t next = apart(g->rows, g->columns);
     int ci = g->x.c;
@@ -236,10 +236,10 @@ static void gradient_chunks(const gradient *g, bool add, float *dw, int threads)
         for (int first = 0; first < g->total; first += g->room) {
             int last = least(g->total, first + g->room);
             tile_round round = round_of(&g->tiles, first, last);
-#pragma omp for schedule(static, 1) /* some have edges alone, and nothing to do */
+#pragma omp for schedule(static, 1) /* some have only edges, and nothing to do */
             for (int i = 0; i < last - first; i += FORM_RUN)
                 transform_both(g, &round, i, least(last - first, i + FORM_RUN));
-                /* those with the most places come last: they are taken first */
+                /* the last filters have the most places, so they go first */
 #pragma omp for schedule(dynamic) collapse(2)
             for (int f = form_filters(g->form->places) - 1; f >= 0; f--)
                 for (int rows = 0; rows < g->rows; rows += ROWS * g->g->mr)

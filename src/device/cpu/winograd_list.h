@@ -1,6 +1,6 @@
-/* winograd_list.h: the forms, made of the inlined parts of winograd_forms.c, which includes
- * this once per instruction set with TARGET (an attribute) and NAMED (names with its own ending).
- * No include guard, for that reason. */
+/* winograd_list.h: the forms, built from the inlined parts of winograd_forms.c, which includes this
+ * once per instruction set (hence no include guard), with TARGET (an attribute) and NAMED (names
+ * with an ending of their own). */
 #define RUN(name, side, n, step, ...)                                                              \
     TARGET static void NAMED(name)(const tile_run *r, int c, column *strip, float *to,             \
                                    size_t place) {                                                 \

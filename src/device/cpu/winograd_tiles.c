@@ -1,9 +1,9 @@
-/* winograd_tiles.c: see winograd_tiles.h */
+/* winograd_tiles.c: cuts maps into tiles and finds the pixels under them. */
 #include "device/cpu/winograd_tiles.h"
 
 #include <string.h>
 
-enum { MOST_EDGED = 16 /* tiles of a map, at most, that are told apart by edges */ };
+enum { MOST_EDGED = 16 /* with more tiles per map than this, edges save too little */ };
 
 /* One dimension: whole tiles, then edges. */
 typedef struct cut {
@@ -12,7 +12,7 @@ typedef struct cut {
 } cut;
 
 static cut cut_of(int places, int outputs, bool edges) {
-    if (places == FORM_SIX) { /* of an even number: 6 a + 4 b, b < 3; never beyond the map */
+    if (places == FORM_SIX) { /* an even number: 6 a + 4 b, b < 3; never beyond the map */
         int fours = outputs % 6 == 0 ? 0 : outputs % 6 == 4 ? 1 : 2;
         return (cut){(outputs - 4 * fours) / 6, fours, EDGE_FOUR};
     }
@@ -103,7 +103,7 @@ static int edges_beside(const tiling *t, int k) {
     return -1;
 }
 
-/* The pixels under a run whose first tile is t; strip columns outside the map are put to zero. */
+/* The pixels under a run whose first tile is t; strip columns outside the map are set to zero. */
 static void find_pixels(const tiling *g, const map *m, const form_side *f, tile t, tile_run *r,
                         column strip[FORM_STRIP]) {
     int whole = form_outputs(g->places, EDGE_NONE), edge = form_outputs(g->places, r->across);
@@ -145,7 +145,7 @@ tile_run round_run(const tiling *g, const tile_round *round, const map *m, const
         if (left + more <= FORM_RUN)
             r.edges = more;
         else
-            r.tiles -= more; /* there is no room: next time */
+            r.tiles -= more; /* no room: in the next run */
     }
     *next = i + r.tiles;
     for (int j = 0; j < r.tiles; j++) r.at[j] = (size_t)(i + j);

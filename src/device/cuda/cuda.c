@@ -447,6 +447,7 @@ int device_cuda_open(device *dev, const char *name) {
     snprintf(own->words, sizeof own->words, "cuda:%d, %.40s, %s", index, found.name,
              f32 ? "fp32" : "bf16");
     dev->name = "cuda";
+    dev->is_gpu = true;
     dev->words = own->words;
     dev->type = f32 ? ACT_F32 : ACT_BF16;
     dev->act_size = f32 ? 4 : 2;

@@ -653,8 +653,6 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     op->ring_put = ring_put;
     op->top_k = cuda_top_k;
     op->search = search;
-    op->argmin = argmin;
-    op->sums_by_label = sums_by_label;
     op->pull = pull;
     op->contrast = contrast;
     op->boundary = boundary;
