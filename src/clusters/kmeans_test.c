@@ -49,8 +49,8 @@ static double apart(const float *a, const float *b, int d, conr_metric metric) {
     return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
 }
 
-/* What every result promises: labels are the nearest centroids, assigning again gives them, the
- * objective is what it says and never grew, centroids are the means of their rows. */
+/* What holds for every result: labels are the nearest centroids, conr_assign gives the same, the
+ * objective is correct and never grew, centroids are the means of their rows. */
 static void check_result(const float *x, int n, int d, const conr_kmeans_options *o,
                          const float *centroids, const int32_t *labels,
                          const conr_kmeans_history *h) {
@@ -107,7 +107,7 @@ static void keeps_its_promises(void **state) {
     }
 }
 
-/* Plain Lloyd from the same start, in double: the bounds of lloyd.c must not change the way. */
+/* Plain Lloyd from the same start, in double: the bounds of lloyd.c must change nothing. */
 static void follows_plain_lloyd(void **state) {
     (void)state;
     enum { N = 1500, D = 12, K = 40 };
@@ -177,7 +177,7 @@ static void warm_start_is_one_more_run(void **state) {
     free(x);
 }
 
-/* ---- nasty inputs ---------------------------------------------------------------------------- */
+/* ---- difficult inputs ------------------------------------------------------------------------ */
 
 static void degenerate(void **state) {
     (void)state;
@@ -186,7 +186,7 @@ static void degenerate(void **state) {
     double objective;
     for (int i = 0; i < N * D; i++) {
         same[i] = 1.5f;
-        few[i] = (float)(i / D % 4 == i % D) * 2; /* four different rows, one of them zero */
+        few[i] = (float)(i / D % 4 == i % D) * 2; /* four distinct rows, one of them zero */
         line[i] = i % D ? 0 : (float)(i < N * D / 2 ? 1 : -1) * (1 + (float)i);
     }
     const float *sets[] = {same, few, zero, line};
@@ -203,7 +203,7 @@ static void degenerate(void **state) {
     run_and_check(line, 1, D, o, NULL); /* n = 1 */
 }
 
-/* Far from everything, twice: clusters run empty and must be given rows. */
+/* All starts but one are far from all rows: clusters become empty and must be given rows. */
 static void refills_empty_clusters(void **state) {
     (void)state;
     enum { N = 400, D = 4, K = 6 };
@@ -238,12 +238,13 @@ static void refuses(void **state) {
     o.restarts = 1, x[5] = NAN;
     assert_fails(CONR_ENUMBER, "row 2", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
     x[5] = 3e38f, x[4] = -3e38f, o.metric = CONR_EUCLIDEAN;
-    assert_fails(CONR_ENUMBER, "too long", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    assert_fails(CONR_ENUMBER, "overflows a float",
+                 conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
     assert_fails(CONR_EINVAL, "centroids",
                  conr_assign(one, x, 6, 2, CONR_COSINE, centroids, 0, labels, NULL));
 }
 
-/* ---- how many -------------------------------------------------------------------------------- */
+/* ---- the number of clusters ------------------------------------------------------------------ */
 
 static void estimates_the_number(void **state) {
     (void)state;
@@ -264,11 +265,11 @@ static void estimates_the_number(void **state) {
     assert_ok(conr_choose_clusters(three, many, 3000, 24, &o, 2, 80, &chosen, NULL));
     assert_in_range(chosen, 38, 44);
     free(many);
-    float *pair = blobs(1500, 24, 2, 0.3, NULL); /* two, though more may be asked for */
+    float *pair = blobs(1500, 24, 2, 0.3, NULL); /* two, though more are allowed */
     assert_ok(conr_choose_clusters(three, pair, 1500, 24, &o, 1, 20, &chosen, NULL));
     assert_int_equal(chosen, 2);
     free(pair);
-    float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: nothing finer comes out again */
+    float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: no finer clustering repeats */
     assert_ok(conr_choose_clusters(three, noise, 1500, 24, &o, 1, 20, &chosen, NULL));
     assert_int_equal(chosen, 1);
     free(noise);
