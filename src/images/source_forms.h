@@ -1,4 +1,5 @@
-/* source_forms.h: between source.c, which recognizes, and the files that read each form. */
+/* source_forms.h: what the files source*.c share: those that recognize and hold a set of images, and
+ * those that read each form. */
 #ifndef CONR_SOURCE_FORMS_H
 #define CONR_SOURCE_FORMS_H
 
@@ -44,8 +45,22 @@ int npy_parse_images(source *s, const char *path, const unsigned char *bytes, si
 
 /* ---- what they share ------------------------------------------------------------------------- */
 
+/* What a source owns beside its fields. */
+struct source_memory {
+    arena texts;
+    file_map *map;
+    void **kept;
+    int n_maps, n_kept;
+    int64_t items_room, labels_room;
+    int classes_room, blocks_room;
+    int *class_slot; /* hash of names: index + 1, 0 empty; [slots] */
+    int slots;
+};
+
 int source_new(const char *path, source *out); /* empty */
 arena *source_arena(source *s);
+/* Makes room for `need` elements of `size` bytes in *array, doubling *room. */
+int source_grow(void *array, int64_t *room, int64_t need, size_t size);
 char *source_join(source *s, const char *folder, const char *name); /* NULL with the message set */
 int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
 int source_keep(source *s, void *memory); /* free()d with s; at once where that fails */
@@ -60,6 +75,7 @@ int source_add_item(source *s, const char *path, const char *file, int label);
 int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,
                      int64_t n, const int32_t *labels);
 void source_skip(source *s, const char *message); /* counts one and keeps the first message */
+int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 
 bool split_wanted(const source_options *o, const char *name);
 
