@@ -1,7 +1,7 @@
 /* csv.c: see csv.h.
  *
  * The reader copies the file once and cuts the copy into cells in place: a cell is never longer
- * than what stands for it in the file. */
+ * than its quoted form in the file. */
 #include "base/csv.h"
 
 #include "base/file.h"

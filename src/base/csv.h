@@ -33,7 +33,7 @@ int csv_parse(const char *name, const void *bytes, size_t n, csv *out);
 /* 1: the next row is in c->cell; 0: there are no more; negative: not a CSV, or a row with fewer or
  * more cells than the first. */
 int csv_next(csv *c);
-void csv_close(csv *c); /* also after a failed open, or twice */
+void csv_close(csv *c); /* may follow a failed open, and may be called twice */
 
 /* Writes one cell, in quotes if needed.  Commas, line breaks and plain numbers are written by the
  * caller.  Errors stay in the stream. */

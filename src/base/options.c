@@ -26,12 +26,12 @@ typedef struct shown {
     char text[SHOWN + 4];
 } shown;
 
-/* Foreign text fit for a message of one line: no control characters, not too long. */
+/* Makes foreign text fit for a one-line message: no control characters, not too long. */
 static shown show(const char *text) {
     shown s = {{0}};
     size_t n = strlen(text), kept = n < SHOWN ? n : SHOWN;
     for (int i = 0; i < 3 && kept < n && (text[kept] & 0xc0) == 0x80; i++)
-        kept--; /* not through a UTF-8 character */
+        kept--; /* do not split a UTF-8 character */
     for (size_t i = 0; i < kept; i++)
         s.text[i] = (unsigned char)text[i] < ' ' || text[i] == 127 ? '?' : text[i];
     if (kept < n) strcpy(s.text + kept, "...");
@@ -83,7 +83,7 @@ bool text_is_bool(const char *text) {
 
 /* ---- numbers, whatever the locale ------------------------------------------------------------ */
 
-/* Between these two, this thread's strtod and printf use the decimal point. */
+/* Between these two calls, strtod and printf of this thread use the decimal point. */
 static locale_t enter_c_locale(void) {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     ASSERT(c);
@@ -93,7 +93,7 @@ static locale_t enter_c_locale(void) {
 static void leave_c_locale(locale_t before) { freelocale(uselocale(before)); }
 
 /* [sign] digits [. digits] [e [sign] digits], at least one digit before the e; whole: only
- * [sign] digits.  strtod alone would take " 1", "0x1p3", "nan" and "inf" as well. */
+ * [sign] digits.  strtod would also accept " 1", "0x1p3", "nan" and "inf". */
 static bool is_number(const char *text, bool whole) {
     static const char digits[] = "0123456789";
     text += *text == '-' || *text == '+';
@@ -121,8 +121,8 @@ static double number_of(const char *text) {
     return value;
 }
 
-/* The shortest text that reads as the same double.  YAML 1.1 knows a float by its point, so "1e-05"
- * is written 1.0e-05; many readers would take the former for text. */
+/* The shortest text that reads as the same double.  YAML 1.1 recognizes a float by its point, so
+ * 1e-05 is written as 1.0e-05; many readers would take the former for text. */
 static void number_text(double value, char out[32]) {
     locale_t before = enter_c_locale();
     if (value == floor(value) && fabs(value) < 1e15) {
@@ -143,7 +143,7 @@ static void number_text(double value, char out[32]) {
 
 /* ---- one setting ----------------------------------------------------------------------------- */
 
-/* What the setting may be: "16 to 4096", "at least 0", "a|b|c", cut where too long. */
+/* The allowed values of a setting: "16 to 4096", "at least 0", "a|b|c", cut if too long. */
 static void range_text(const option *o, char out[OPTION_TEXT_SIZE]) {
     char low[32], high[32];
     bool below = o->low > -INFINITY, above = o->high < INFINITY;
@@ -188,7 +188,7 @@ static int set_text(const char *where, const option *o, void *settings, const ch
         return refuse(where, o, text, "not one of its choices");
     if (strlen(text) >= OPTION_TEXT_SIZE) return refuse(where, o, text, "longer than 255 bytes");
     if (!is_utf8(text)) return refuse(where, o, text, "not UTF-8");
-    char whole[OPTION_TEXT_SIZE] = {0}; /* no rest of a longer text: equal settings, equal bytes */
+    char whole[OPTION_TEXT_SIZE] = {0}; /* clears what follows: equal settings have equal bytes */
     strcpy(whole, text);
     memcpy(field_of(o, settings), whole, sizeof whole);
     return 0;
@@ -229,7 +229,7 @@ void options_default(const option *list, int count, void *settings) {
     for (int i = 0; i < count; i++) {
         char text[OPTION_TEXT_SIZE];
         default_text(&list[i], text);
-        /* a default outside its own range is an error of the list */
+        /* a default outside its own range is an error in the list */
         ASSERT(strlen(list[i].key) < KEY_LIMIT && option_set("", &list[i], settings, text) == 0);
     }
 }
@@ -243,8 +243,7 @@ static bool is_key(const char *given, const char *key) {
     return !*given && !*key;
 }
 
-/* Insertions, deletions and changes that lead from one key to the other (Levenshtein), where only
- * the first KEY_LIMIT letters count. */
+/* The Levenshtein distance of two keys, of which only the first KEY_LIMIT letters count. */
 static int distance(const char *a, const char *b) {
     int row[KEY_LIMIT + 1], m = (int)strnlen(b, KEY_LIMIT);
     for (int j = 0; j <= m; j++) row[j] = j;
@@ -288,7 +287,7 @@ int options_set_pair(const option *list, int count, void *settings, const char *
     const char *equals = strchr(pair, '=');
     if (!equals || equals == pair)
         return fail(CONR_EINVAL, "%s: not a setting; give key=value", show(pair).text);
-    char key[KEY_LIMIT + 1] = {0}; /* a longer one is unknown, cut or not */
+    char key[KEY_LIMIT + 1] = {0}; /* a longer key is unknown, cut or not */
     size_t n = (size_t)(equals - pair);
     memcpy(key, pair, n < KEY_LIMIT ? n : KEY_LIMIT);
     return options_set(list, count, settings, key, equals + 1);

@@ -107,7 +107,7 @@ static void refuses_wrong_values(void **state) {
     }
 }
 
-/* Continuation bytes alone have no start to cut before. */
+/* A text of only continuation bytes has no character start to cut at. */
 static void shows_any_bytes_in_one_line(void **state) {
     (void)state;
     model_options o = defaults();

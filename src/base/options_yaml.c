@@ -23,8 +23,8 @@ typedef struct reader {
     size_t length;
     const option *list;
     int count;
-    void *settings; /* a copy, which becomes the caller's at the end */
-    int *line_of;   /* [count], the line that set it, or 0 */
+    void *settings; /* a copy, which is copied back at the end */
+    int *line_of;   /* [count], the line that set each option, or 0 */
     yaml_parser_t parser;
     yaml_event_t event;
     char where[1024]; /* "NAME:LINE: " of the event */
@@ -38,7 +38,7 @@ static int fail_syntax(reader *r) {
     const yaml_parser_t *p = &r->parser;
     size_t line = p->problem_mark.line + 1;
     if (p->error == YAML_MEMORY_ERROR) return fail_memory(r->name, YAML_LIMIT);
-    if (p->error == YAML_READER_ERROR) { /* which knows the byte but no line */
+    if (p->error == YAML_READER_ERROR) { /* it knows the byte but not the line */
         line = 1;
         for (size_t i = 0; i < p->problem_offset && i < r->length; i++) line += r->text[i] == '\n';
     }
@@ -58,7 +58,7 @@ static int fail_structure(const reader *r, const char *why) {
     return fail(CONR_EFORMAT, "%s%s; write lines of the form key: value", r->where, why);
 }
 
-/* The event as a text without a 0 inside, owned by the event. */
+/* The text of the event, which owns it; refuses one with a NUL inside. */
 static int read_scalar(const reader *r, const char *key, const char **out) {
     const yaml_event_t *e = &r->event;
     if (e->type == YAML_ALIAS_EVENT) return fail_structure(r, "an alias (*name)");
@@ -95,7 +95,7 @@ done:
 
 static int read_document(reader *r) {
     int rc = 0;
-    TRY(next_event(r)); /* the stream's start */
+    TRY(next_event(r)); /* the start of the stream */
     TRY(next_event(r));
     if (r->event.type == YAML_STREAM_END_EVENT) TRY(fail_structure(r, "no settings in it"));
     TRY(next_event(r));
@@ -105,7 +105,7 @@ static int read_document(reader *r) {
         TRY(read_entry(r));
         TRY(next_event(r));
     }
-    TRY(next_event(r)); /* the document's end */
+    TRY(next_event(r)); /* the end of the document */
     TRY(next_event(r));
     if (r->event.type != YAML_STREAM_END_EVENT) TRY(fail_structure(r, "a second document"));
 done:
@@ -128,7 +128,7 @@ int options_read_yaml_text(const option *list, int count, void *settings, const 
     arena memory = {0};
     reader r = {.name = name, .text = text, .length = length, .list = list, .count = count};
     if (length > YAML_LIMIT)
-        return fail(CONR_EFORMAT, "%s: %zu bytes are too many for settings; is it the right file?",
+        return fail(CONR_EFORMAT, "%s: has %zu bytes, too many for settings; is it the right file?",
                     name, length);
     if (!yaml_parser_initialize(&r.parser)) return fail_memory(name, YAML_LIMIT);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
@@ -172,7 +172,7 @@ static bool is_plain(const char *text) {
     return strspn(text, letters) && !text[strspn(text, more)] && !taken;
 }
 
-/* What YAML does not allow in a text, or takes for a line break. */
+/* Whether YAML forbids it in a text or takes it for a line break. */
 static bool needs_escape(int32_t code) {
     return code < ' ' || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
            code == 0xfeff || code == 0xfffe || code == 0xffff;
@@ -183,7 +183,7 @@ static void write_quoted(const char *text, FILE *stream) {
     while (*text) {
         const char *start = text;
         int32_t code = text_code(&text);
-        ASSERT(code >= 0); /* set_text let only UTF-8 in */
+        ASSERT(code >= 0); /* set_text accepts only UTF-8 */
         if (code == '\n')
             fputs("\\n", stream);
         else if (code == '"' || code == '\\')

@@ -120,7 +120,7 @@ static void deep_nesting_and_long_files_end_soon(void **state) {
         memset(text, *c, N);
         assert_true(options_read_yaml_text(LIST, &o, "deep", text, 1 << 16) < 0);
     }
-    assert_fails(CONR_EFORMAT, "1048577 bytes are too many",
+    assert_fails(CONR_EFORMAT, "has 1048577 bytes, too many",
                  options_read_yaml_text(LIST, &o, "long", text, N));
     memset(text, ' ', N);
     memcpy(text, "size: ", 6);
@@ -129,8 +129,8 @@ static void deep_nesting_and_long_files_end_soon(void **state) {
     free(text);
 }
 
-/* Each prefix reads as a shorter file or fails; then nothing has changed.  In memory of exactly its
- * size so that the sanitizer sees a read behind its end. */
+/* Each prefix reads as a shorter file, or fails and changes nothing.  In memory of exactly its
+ * size, so that the sanitizer sees a read past its end. */
 static void survives_every_cut_and_changed_byte(void **state) {
     (void)state;
     model_options o = defaults();
@@ -248,7 +248,7 @@ static void numbers_survive_writing_and_reading(void **state) {
     }
 }
 
-/* A snapshot of ours; PyYAML 6.0.3 reads it as the same values. */
+/* A snapshot; PyYAML 6.0.3 reads it as the same values. */
 static void writes_one_line_per_setting(void **state) {
     (void)state;
     model_options o = defaults();

@@ -1,4 +1,4 @@
-/* source.c: the set of images behind a SRC: its items (files) or blocks (arrays), their names, sizes
+/* source.c: the set of images of a SRC: its items (files) or blocks (arrays), their names, sizes
  * and pixels, and the memory that they share.
  *
  * source_open.c recognizes a SRC and fills the set; source_classes.c numbers its classes; the files
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_IMAGES = INT32_MAX }; /* an image's number is a word of the random stream */
+enum { MOST_IMAGES = INT32_MAX }; /* the index of an image is one word of the random stream */
 
 int source_new(const char *path, source *out) {
     *out = (source){0};
@@ -103,7 +103,7 @@ bool split_wanted(const source_options *o, const char *name) {
 
 static int check_count(const source *s, int64_t more) {
     if (more <= MOST_IMAGES - s->n) return 0;
-    return fail(CONR_EINVAL, "%s: more than %d images; split it", s->path, MOST_IMAGES);
+    return fail(CONR_EINVAL, "%s: has more than %d images; split it", s->path, MOST_IMAGES);
 }
 
 int source_add_item(source *s, const char *path, const char *file, int label) {
@@ -144,7 +144,7 @@ done:
     return rc;
 }
 
-/* The block of image i, and which of its images that is. */
+/* The block of image i, and the index in it. */
 static const source_block *block_of(const source *s, int64_t i, int64_t *index) {
     int b = 0;
     if (s->pick) i = s->pick[i];
@@ -169,16 +169,16 @@ void source_size(const source *s, int64_t i, int *w, int *h) {
     *h = s->item ? s->item[i].h : s->h_low;
 }
 
-/* ---- images that cannot be read --------------------------------------------------------------- */
+/* ---- images that cannot be read -------------------------------------------------------------- */
 
 int source_check_skipped(const source *s) {
     int64_t all = s->n + s->skipped;
     if (s->n && s->skipped * 20 <= all) return 0;
-    /* The first message carries its own remedy, which is cut off here. */
+    /* The first message ends with its own remedy, which is cut off. */
     const char *first = s->first_skipped ? s->first_skipped : "";
     return fail(CONR_EFORMAT,
                 "%s: %lld of %lld images cannot be read (the first: %.*s); "
-                "repair or remove them, 5 %% may be unreadable",
+                "repair or remove them until at most 5 %% are unreadable",
                 s->path, (long long)s->skipped, (long long)all, (int)strcspn(first, ";"), first);
 }
 
@@ -193,14 +193,14 @@ int source_drop(source *s, const unsigned char *bad, const char *message) {
         if (s->label) s->label[kept] = s->label[i];
         kept++;
     }
-    ASSERT(s->item || kept == s->n); /* an array's images cannot be damaged one by one */
+    ASSERT(s->item || kept == s->n); /* single images of an array cannot be damaged */
     s->n = kept;
     return source_check_skipped(s);
 }
 
 /* ---- pixels ---------------------------------------------------------------------------------- */
 
-/* in: planes of w x h bytes, rows or columns first; out: [h,w,c]. */
+/* in: planes of w x h bytes, by rows or by columns; out: [h,w,c]. */
 static void interleave(const unsigned char *in, source_layout layout, int w, int h, int c,
                        unsigned char *out) {
     bool columns = layout == LAYOUT_CHW_COLUMNS;
@@ -240,7 +240,7 @@ bool source_known_norm(const source *s, float mean[3], float deviation[3]) {
     static const float norms[3][2][3] = {
         {{.4914f, .4822f, .4465f}, {.2023f, .1994f, .2010f}}, /* CIFAR-10 */
         {{.5071f, .4867f, .4408f}, {.2675f, .2565f, .2761f}}, /* CIFAR-100 */
-        {{.485f, .456f, .406f}, {.229f, .224f, .225f}},       /* ImageNet and its kin */
+        {{.485f, .456f, .406f}, {.229f, .224f, .225f}},       /* ImageNet and its subsets */
     };
     int which = s->kind == SOURCE_CIFAR10                           ? 0
                 : s->kind == SOURCE_CIFAR100                        ? 1

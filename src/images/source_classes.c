@@ -20,7 +20,7 @@ static bool class_is(const source *s, int class, const char *name, size_t n) {
     return !strncmp(s->class_name[class], name, n) && !s->class_name[class][n];
 }
 
-/* The slot of this name, or the empty one where it belongs. */
+/* The slot of this name, or the empty slot for it. */
 static int *find_slot(const source *s, const char *name, size_t n) {
     struct source_memory *m = s->memory;
     uint32_t at = hash_text(name, n) & (uint32_t)(m->slots - 1);
@@ -63,7 +63,7 @@ done:
 
 typedef struct named {
     const char *name;
-    long number; /* of names that are all numbers */
+    long number; /* if the name is one, else -1 */
     int old;
 } named;
 
@@ -75,7 +75,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* "17", without sign, leading zero or more than 5 digits; -1 where it is no such number. */
+/* A number like "17", without sign, leading zeros or more than 5 digits; -1 for anything else. */
 static long plain_number(const char *text) {
     size_t n = strspn(text, "0123456789");
     if (n == 0 || n > 5 || text[n] || (n > 1 && *text == '0')) return -1;
@@ -84,7 +84,7 @@ static long plain_number(const char *text) {
 
 int source_sort_classes(source *s) {
     int rc = 0, *new_of = NULL;
-    bool numbers = s->kind == SOURCE_LIST; /* a list's numbers stay what they are */
+    bool numbers = s->kind == SOURCE_LIST; /* numbers in a list are kept */
     named *list = calloc((size_t)s->n_classes + 1, sizeof *list);
     new_of = calloc((size_t)s->n_classes + 1, sizeof *new_of);
     if (!list || !new_of) TRY(fail_memory("classes", (double)s->n_classes * sizeof *list));
@@ -99,7 +99,7 @@ int source_sort_classes(source *s) {
         s->class_name[i] = list[i].name;
         new_of[list[i].old] = numbers ? (int)list[i].number : i;
     }
-    if (numbers && n_classes) { /* numbers that no image has are classes too, empty ones */
+    if (numbers && n_classes) { /* numbers that no image has are empty classes */
         int most = (int)list[n_classes - 1].number + 1;
         int64_t room = s->memory->classes_room;
         TRY(source_grow(&s->class_name, &room, most, sizeof *s->class_name));
@@ -128,14 +128,15 @@ int source_class_names(source *s, const char *path, int n_classes) {
         while (at < end && n < n_classes) {
             const char *stop = memchr(at, '\n', (size_t)(end - at));
             size_t length = (size_t)((stop ? stop : end) - at);
-            while (length && strchr(" \t\r", at[length - 1])) length--; /* also ends at a 0 */
+            while (length && strchr(" \t\r", at[length - 1]))
+                length--; /* strchr also finds a NUL */
             length = strnlen(at, length);
             if (length && source_class(s, at, length) == n) n++;
             at = stop ? stop + 1 : end;
         }
         file_map_close(&map);
     }
-    for (; n < n_classes; n++) { /* a name given twice leaves the rest to numbers */
+    for (; n < n_classes; n++) { /* after a repeated name, the rest are numbers */
         char text[24];
         int length = snprintf(text, sizeof text, "%d", n);
         if (source_class(s, text, (size_t)length) != n) {
@@ -154,9 +155,7 @@ int source_thin(source *s, double f) {
     int64_t kept = 0, *seen = calloc((size_t)s->n_classes + 1, sizeof *seen), *most = NULL;
     if (s->n_classes < 2) {
         free(seen);
-        return fail(CONR_EINVAL,
-                    "%s: a long tail needs labels of two classes or more; leave it "
-                    "out",
+        return fail(CONR_EINVAL, "%s: a long tail needs at least two classes; leave it out",
                     s->path);
     }
     most = calloc((size_t)s->n_classes + 1, sizeof *most);

@@ -1,5 +1,5 @@
-/* source_open.c: recognizes what a SRC is, lets the form's own file read it, and reads the header of
- * every image.
+/* source_open.c: recognizes what a SRC is, has it read by the file for that form, and reads the
+ * header of every image.
  *
  * The forms are in source_folder.c (folders, Tiny-ImageNet, lists) and source_array.c (CIFAR,
  * STL-10, IDX, .npy). */
@@ -44,8 +44,9 @@ static void take_sizes(source *s) {
     }
 }
 
-/* Looks at every file's header with all threads; the message kept is that of the first bad file,
- * whoever met it.  (Critical sections have no names: the shared library would export them.) */
+/* Reads the header of every file, with all threads; the message kept is that of the first bad file,
+ * whichever thread found it.  (Critical sections have no names: the shared library would export
+ * them.) */
 static int probe_all(source *s, const source_options *o) {
     int rc = 0;
     char first_message[512] = "";
@@ -70,8 +71,7 @@ static int probe_all(source *s, const source_options *o) {
             if (o->tell.on(seen, total, o->tell.user)) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         }
     }
-    if (stop)
-        TRY(fail(CONR_ESTOPPED, "%s: stopped while looking at headers; run it again", s->path));
+    if (stop) TRY(fail(CONR_ESTOPPED, "%s: stopped while reading headers; run it again", s->path));
     TRY(source_drop(s, bad, first_message));
     take_sizes(s);
 done:
@@ -79,7 +79,7 @@ done:
     return rc;
 }
 
-/* ---- what is it? ----------------------------------------------------------------------------- */
+/* ---- recognizing ----------------------------------------------------------------------------- */
 
 static bool any_file(const folder *f, bool (*is)(const char *name)) {
     for (int i = 0; i < f->n_files; i++)
@@ -131,20 +131,20 @@ static int open_folder(source *s, const source_options *o, const char *path, int
         TRY(tiny_add(s, o, &f));
     } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 &&
                !(o->split && !strcmp(o->split, f.sub[0]))) {
-        /* What an archive was unpacked into: the one folder in it is meant. */
+        /* An unpacked archive: the only folder in it is meant. */
         char *inner = source_join(s, path, f.sub[0]);
         TRY(inner ? open_folder(s, o, inner, depth + 1) : CONR_ENOMEM);
     } else {
         TRY(folder_add(s, o, &f, &found));
     }
     if (!found || s->n + s->skipped == 0)
-        TRY(fail(CONR_EFILE, "%s: holds no JPEG, PNG or WebP image; give a folder that has some",
+        TRY(fail(CONR_EFILE, "%s: contains no JPEG, PNG or WebP images; give a folder that does",
                  s->path));
 done:
     return rc;
 }
 
-/* Text has no 0 byte near its beginning; an empty file is an empty list. */
+/* Text has no NUL near its beginning. */
 static bool is_text(const unsigned char *bytes, size_t n) {
     return n > 0 && !memchr(bytes, 0, n < 4096 ? n : 4096);
 }
@@ -157,8 +157,8 @@ static int open_file(source *s, const source_options *o, const char *path) {
     const unsigned char *b = map.data;
     size_t n = map.size;
     if (o->split)
-        TRY(fail(CONR_EINVAL, "%s: is one file and has no part '%s'; leave out the split", path,
-                 o->split));
+        TRY(fail(CONR_EINVAL, "%s: is a single file without a split '%s'; leave out the split",
+                 path, o->split));
     if (n >= 6 && !memcmp(b, "\x93NUMPY", 6)) {
         s->kind = SOURCE_NPY;
         TRY(npy_add_file(s, path));
@@ -173,7 +173,7 @@ static int open_file(source *s, const source_options *o, const char *path) {
         TRY(list_add(s, path, b, n));
     } else {
         TRY(fail(CONR_EFORMAT, "%s: %s; see docs/images.md for what conr reads", path,
-                 n ? "is neither an image, IDX, .npy nor a list of paths" : "is empty"));
+                 n ? "is not an image, IDX, .npy or a list of paths" : "is empty"));
     }
 done:
     file_map_close(&map);
@@ -220,7 +220,7 @@ int source_open(const char *path, const source_options *o, source *out) {
         TRY(open_file(out, o, out->path));
     out->words = kind_words(out->kind);
     if (o->coarse && out->kind != SOURCE_CIFAR100)
-        TRY(fail(CONR_EINVAL, "%s: has no coarse labels, only CIFAR-100 has; leave that out",
+        TRY(fail(CONR_EINVAL, "%s: has no coarse labels, which only CIFAR-100 has; leave that out",
                  path));
     if (out->item) TRY(probe_all(out, o));
     if (out->n == 0) TRY(source_check_skipped(out));
