@@ -185,6 +185,17 @@ ok assign "$work/whole" "$work/twins" --out "$work/a.csv" --sort-into "$work/sor
 ok assign "$work/whole" "$work/twins" --out "$work/a.csv" --sort-into "$work/sorted/copies" --copy
 [ "$(find "$work/sorted/copies" -type f | wc -l)" = 40 ] || complain "--copy: not 40 files"
 [ "$(ls "$work/sorted" | wc -l)" = 3 ] || complain "--sort-into left something beside: $(ls "$work/sorted")"
+# names that a CSV must quote: what conr writes it also reads, after the training above all
+mkdir "$work/odd"
+i=0
+while read -r path; do cp "$path" "$work/odd/$i"$'a "quoted", comma\nand line.png'; i=$((i + 1)); done <"$work/list"
+ok cluster "$work/odd" --clusters 2 --out "$work/oddrun" --set width=4 --set size=16 --set epochs=1 --set hidden=32 --set restarts=1 --set batch=16 --sort-into "$work/sorted/odd"
+[ "$(find "$work/sorted/odd" -type l -printf x)" = xxxxxxxxxxxxxxxxxxxx ] || complain "--sort-into: not 20 links of odd names"
+has 'sizes'
+ok assign "$work/oddrun" "$work/odd" --out "$work/a.csv" --sort-into "$work/sorted/odd2"
+ok eval --truth "$work/oddrun/labels.csv" --pred "$work/a.csv"
+has 'NMI 1.0000'
+ok report "$work/oddrun" --out "$work/odd.html"
 
 # ---- for other programs (what is in the files: export_test)
 ok export "$work/whole" --out "$work/e.onnx"

@@ -1,4 +1,7 @@
-/* arrays.c: the public calls that read and write features and labels. */
+/* arrays.c: the public calls that read and write features and labels (conr.h, "arrays in files").
+ *
+ * Thin: the formats are npy.c's and csv.c's.  Owns which column of a CSV holds the labels. */
+#include "base/csv.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/npy.h"
@@ -30,132 +33,75 @@ int conr_write_floats(const char *path, const float *values, int64_t rows, int64
     return write_array(path, 'f', values, rows, columns);
 }
 
-/* ---- CSV ------------------------------------------------------------------------------------- */
+/* ---- labels of a CSV ------------------------------------------------------------------------- */
 
-/* A cell of a line.  text points into the file; quotes around it are not part of it. */
-typedef struct cell {
-    const char *text;
-    size_t size;
-} cell;
-
-/* A line of a file in memory. */
-typedef struct line {
-    const char *at, *end; /* end: behind its last character, the line break left out */
-} line;
-
-/* Takes the cell at l->at, and moves there behind it and its comma; false when the line is over.
- * Commas within quotes belong to the cell. */
-static bool next_cell(line *l, cell *out) {
-    if (!l->at) return false;
-    const char *at = l->at, *start = at;
-    bool quoted = at < l->end && *at == '"';
-    if (quoted) {
-        start = ++at;
-        while (at < l->end && *at != '"') at++;
-        *out = (cell){start, (size_t)(at - start)};
-        while (at < l->end && *at != ',') at++;
-    } else {
-        while (at < l->end && *at != ',') at++;
-        while (start < at && isspace((unsigned char)*start)) start++;
-        const char *stop = at;
-        while (stop > start && isspace((unsigned char)stop[-1])) stop--;
-        *out = (cell){start, (size_t)(stop - start)};
-    }
-    l->at = at < l->end ? at + 1 : NULL;
-    return true;
+/* Cuts off the white space around a cell. */
+static char *trim(char *cell) {
+    while (isspace((unsigned char)*cell)) cell++;
+    char *end = cell + strlen(cell);
+    while (end > cell && isspace((unsigned char)end[-1])) end--;
+    *end = 0;
+    return cell;
 }
 
-/* The next line that is not empty; false at the end. */
-static bool next_line(const char **at, const char *end, line *out) {
-    while (*at < end) {
-        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
-        if (!stop) stop = end;
-        *out = (line){*at, stop};
-        *at = stop < end ? stop + 1 : end;
-        while (out->end > out->at && (out->end[-1] == '\r' || out->end[-1] == ' ')) out->end--;
-        if (out->end > out->at) return true;
-    }
-    return false;
-}
-
-static bool whole_number(cell c, int64_t *out) {
-    char copy[32], *end;
-    if (c.size == 0 || c.size >= sizeof copy) return false;
-    memcpy(copy, c.text, c.size);
-    copy[c.size] = 0;
+static bool whole_number(const char *text, int64_t *out) {
+    char *end;
     errno = 0;
-    *out = strtoll(copy, &end, 10);
-    return !errno && *end == 0;
+    *out = strtoll(text, &end, 10);
+    return !errno && end != text && !*end;
 }
 
-static bool cell_is(cell c, const char *text) {
-    return c.size == strlen(text) && !memcmp(c.text, text, c.size);
+/* The column called `title` in the current row, or -1. */
+static int column_of(const csv *c, const char *title) {
+    for (size_t i = 0; i < c->n_cells; i++)
+        if (!strcmp(c->cell[i], title)) return (int)i;
+    return -1;
 }
 
-/* Which column holds the labels, by the first line; *titled: the line has titles, not numbers. */
-static int find_column(const char *path, line first, const char *wanted, int *column,
-                       bool *titled) {
+/* Finds the column of the labels in the first row; *titled: that row has titles, not labels. */
+static int find_column(const csv *c, const char *wanted, int *column, bool *titled) {
     static const char *const usual[] = {"cluster", "label", "pred"};
-    int found[3] = {-1, -1, -1}, n = 0;
     int64_t number;
-    cell c = {0}, last = {0};
-    *column = -1;
-    for (; next_cell(&first, &c); n++, last = c) {
-        if (wanted && cell_is(c, wanted)) *column = n;
-        for (int u = 0; u < 3; u++)
-            if (found[u] < 0 && cell_is(c, usual[u])) found[u] = n;
-    }
-    for (int u = 0; u < 3 && !wanted; u++)
-        if (*column < 0) *column = found[u];
-    *titled = *column >= 0 || !whole_number(last, &number);
+    *column = wanted ? column_of(c, wanted) : -1;
     if (wanted && *column < 0)
-        return fail(CONR_EFORMAT, "%s: has no column '%s'; name one of its first line", path,
-                    wanted);
-    if (*column < 0) *column = n - 1;
+        return fail(CONR_EFORMAT, "%s: has no column '%s'; give one of the titles in its first row",
+                    c->name, wanted);
+    for (int u = 0; u < 3 && *column < 0; u++) *column = column_of(c, usual[u]);
+    *titled = *column >= 0 || !whole_number(c->cell[c->n_cells - 1], &number);
+    if (*column < 0) *column = (int)c->n_cells - 1;
     return 0;
 }
 
-/* out: [n], room for one label a line */
-static int parse_csv(const char *path, const char *text, size_t size, const char *wanted,
-                     int64_t *out, int64_t *n) {
-    const char *at = text, *end = text + size;
-    int column, rc = 0;
-    int64_t number = 0;
+/* out: [c->most] */
+static int parse_labels(csv *c, const char *wanted, int64_t *out, int64_t *n) {
+    int column = 0, rc;
     bool titled = false;
-    line l;
     *n = 0;
-    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) at += 3; /* a byte order mark */
-    while (next_line(&at, end, &l)) {
-        cell c = {0};
-        if (number++ == 0) {
-            if ((rc = find_column(path, l, wanted, &column, &titled)) < 0) return rc;
+    while ((rc = csv_next(c)) > 0) {
+        for (size_t i = 0; i < c->n_cells; i++) c->cell[i] = trim(c->cell[i]);
+        if (c->row == 1) {
+            if ((rc = find_column(c, wanted, &column, &titled)) < 0) return rc;
             if (titled) continue;
         }
-        int there = 0;
-        for (; there <= column && next_cell(&l, &c); there++) continue;
-        if (there <= column)
-            return fail(CONR_EFORMAT, "%s: row %lld has %d columns, not %d; complete it", path,
-                        (long long)number, there, column + 1);
-        if (!whole_number(c, &out[(*n)++]))
-            return fail(CONR_EFORMAT, "%s: row %lld has '%.*s' for a label; give whole numbers",
-                        path, (long long)number, (int)(c.size < 40 ? c.size : 40), c.text);
+        if (!whole_number(c->cell[column], &out[(*n)++]))
+            return fail(CONR_EFORMAT, "%s: row %lld has '%.40s' for a label; give whole numbers",
+                        c->name, (long long)c->row, c->cell[column]);
     }
-    if (*n == 0) return fail(CONR_EFORMAT, "%s: has no labels; give at least one row", path);
-    return 0;
+    if (rc == 0 && *n == 0)
+        return fail(CONR_EFORMAT, "%s: has no labels; give at least one row", c->name);
+    return rc;
 }
 
 static int read_csv(const char *path, const char *column, int64_t **labels, int64_t *n) {
     int rc = 0;
-    file_map file = {0};
-    TRY(file_map_open(path, &file));
-    size_t lines = 1;
-    for (size_t i = 0; i < file.size; i++) lines += file.data[i] == '\n';
-    *labels = memory_new(path, lines, sizeof **labels);
+    csv c;
+    TRY(csv_open(path, &c));
+    *labels = memory_new(path, c.most, sizeof **labels);
     TRY(*labels ? 0 : CONR_ENOMEM);
-    TRY(parse_csv(path, file.data ? (const char *)file.data : "", file.size, column, *labels, n));
+    TRY(parse_labels(&c, column, *labels, n));
 done:
     if (rc < 0) free(*labels), *labels = NULL;
-    file_map_close(&file);
+    csv_close(&c);
     return rc;
 }
 

@@ -1,10 +1,10 @@
 /* file.c: mapping a file for reading, and replacing a file in one step.
  *
- * Owns the temporary name, the order flush - sync - rename, and the wording of what the system
- * refuses.  What the bytes mean is left to npy.c, tensors.c, options.c.
+ * Owns the temporary name, the order flush - sync - rename, and the messages about system errors.
+ * The formats are left to npy.c, tensors.c, csv.c and options_yaml.c.
  *
- * A mapped file that another program cuts short while it is read raises SIGBUS.  Files of conr are
- * only ever replaced, never shortened in place, so no run harms another that way. */
+ * If another program truncates a mapped file while it is read, SIGBUS is raised.  conr only ever
+ * replaces files and never truncates them in place, so no run harms another that way. */
 #include "base/file.h"
 
 #include "base/status.h"
@@ -46,7 +46,8 @@ int file_map_open(const char *path, file_map *out) {
     int rc = 0;
     struct stat s;
     *out = (file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* else a pipe waits for its writer */
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* or a pipe would wait for its writer */
     if (fd < 0 || fstat(fd, &s) < 0) TRY(fail_system(path, "cannot be read", errno));
     TRY(check_regular(path, s.st_mode));
     if (s.st_size > 0) {
@@ -64,14 +65,14 @@ void file_map_close(file_map *m) {
     *m = (file_map){0};
 }
 
-/* The length of the folder part of path, its slash included; 0 where there is none. */
+/* The length of the folder part of path, including its slash; 0 if it has none. */
 static size_t folder_length(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Not mkstemp: its files are 0600, and asking for the umask to repair that means changing it for a
- * moment, under the other threads.  open() with O_EXCL applies the umask itself. */
+/* Not mkstemp: its files have mode 0600, and to fix that, one must read the umask, which means to
+ * change it for a moment, also for all other threads.  open() with O_EXCL applies the umask. */
 static int open_temporary(file_new *f) {
     size_t folder = folder_length(f->path), size = strlen(f->path) + 64;
     f->temporary = malloc(size);
@@ -93,15 +94,15 @@ int file_new_open(file_new *f, const char *path) {
     struct stat old, link;
     *f = (file_new){0};
     if (!path[folder_length(path)])
-        TRY(fail(CONR_EFILE, "%s: names no file; give a file name", *path ? path : "''"));
+        TRY(fail(CONR_EFILE, "%s: is not the name of a file; give one", *path ? path : "''"));
     bool exists = stat(path, &old) == 0;
-    if (exists) TRY(check_regular(path, old.st_mode)); /* a rename would replace even /dev/null */
-    /* A link is followed: the file it points to is replaced, not the link. */
+    if (exists) TRY(check_regular(path, old.st_mode)); /* rename() would replace even /dev/null */
+    /* A link is followed: the file that it points to is replaced, not the link. */
     bool is_link = exists && lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
     f->path = is_link ? realpath(path, NULL) : strdup(path);
     if (!f->path || (fd = open_temporary(f)) < 0)
         TRY(fail_system(path, "cannot be written", errno));
-    if (exists) fchmod(fd, old.st_mode & 0777); /* what was private stays private, if we may */
+    if (exists) fchmod(fd, old.st_mode & 0777); /* a private file stays private, if permitted */
     f->stream = fdopen(fd, "wb");
     if (!f->stream) TRY(fail_system(path, "cannot be written", errno));
     fd = -1;
@@ -111,8 +112,8 @@ done:
     return rc;
 }
 
-/* After the rename the file is whole under its name; a file system that cannot sync a folder is no
- * reason to report a failure. */
+/* After the rename the file is complete under its name, so a file system that cannot sync a folder
+ * is no reason to fail. */
 static void sync_folder_of(const char *path) {
     size_t n = folder_length(path);
     char *folder = n ? strndup(path, n) : strdup(".");
@@ -127,7 +128,7 @@ static void sync_folder_of(const char *path) {
 int file_new_commit(file_new *f) {
     int rc = 0;
     ASSERT(f->stream);
-    if (ferror(f->stream)) /* the errno of that write is long gone */
+    if (ferror(f->stream)) /* the errno of that write is lost */
         TRY(fail(CONR_EFILE, "%s: a write failed; is the disk full, or the file too large for it?",
                  f->path));
     if (fflush(f->stream)) TRY(fail_system(f->path, "cannot be written", errno));
@@ -135,7 +136,7 @@ int file_new_commit(file_new *f) {
     if (fsync(fileno(f->stream)) && errno != EINVAL)
         TRY(fail_system(f->path, "cannot be written", errno));
     FILE *stream = f->stream;
-    f->stream = NULL; /* closed now, whatever fclose says */
+    f->stream = NULL; /* closed even if fclose fails */
     if (fclose(stream)) TRY(fail_system(f->path, "cannot be written", errno));
     if (rename(f->temporary, f->path)) TRY(fail_system(f->path, "cannot be replaced", errno));
     *f->temporary = 0; /* it has become the file */

@@ -14,13 +14,13 @@ typedef struct file_map {
 int file_map_open(const char *path, file_map *out); /* refuses folders, pipes and devices */
 void file_map_close(file_map *m);
 
-/* A file written beside its final name and renamed once complete, so that a reader, a crash or a
- * full disk never meets half of it.  Use:
+/* A file written under a temporary name and renamed once complete, so that no reader ever sees half
+ * of it, not even after a crash or with a full disk.  Use:
  *     file_new f;
  *     TRY(file_new_open(&f, path));
- *     fwrite(..., f.stream);              errors stay in the stream and are found by the commit
+ *     fwrite(..., f.stream);              errors stay in the stream; the commit reports them
  *     TRY(file_new_commit(&f));           flush, sync, rename
- *   done: file_new_drop(&f);              removes what was not committed; else does nothing */
+ *   done: file_new_drop(&f);              removes the file if it was not committed */
 typedef struct file_new {
     FILE *stream;
     char *path, *temporary; /* owned */

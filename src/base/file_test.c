@@ -1,4 +1,4 @@
-/* file_test.c: mapping and replacing files, and every way in which the system may refuse. */
+/* file_test.c: mapping and replacing files, and system errors of every kind. */
 #include "base/file.h"
 
 #include "base/test_help.h"
@@ -90,7 +90,7 @@ static void refuses_what_is_no_file(void **state) {
     assert_null(m.data);
 }
 
-/* root reads everything, so the test steps down for a moment where it is root. */
+/* root may read everything, so the test gives that up for a moment if it runs as root. */
 static void refuses_what_it_may_not_read(void **state) {
     (void)state;
     file_map m;
@@ -199,8 +199,8 @@ static void refuses_where_nothing_can_be_written(void **state) {
     struct stat s;
     assert_fails(CONR_EFILE, "No such file", write_text(temporary_path("none/a.txt"), "x"));
     assert_fails(CONR_EFILE, "is a folder", write_text(fresh_folder("folder"), "x"));
-    assert_fails(CONR_EFILE, "names no file", write_text(temporary_path("folder/"), "x"));
-    assert_fails(CONR_EFILE, "'': names no file", write_text("", "x"));
+    assert_fails(CONR_EFILE, "not the name of a file", write_text(temporary_path("folder/"), "x"));
+    assert_fails(CONR_EFILE, "'': is not the name of a file", write_text("", "x"));
     const char *pipe = temporary_path("pipe_to_write"); /* stands for /dev/null, if run as root */
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_fails(CONR_EFILE, "a pipe or a device", write_text(pipe, "x"));
@@ -208,7 +208,7 @@ static void refuses_where_nothing_can_be_written(void **state) {
     assert_true(S_ISFIFO(s.st_mode)); /* a careless rename would have replaced it */
 }
 
-/* The descriptor of an opened file is led to /dev/full, where every write meets a full disk. */
+/* The descriptor of an open file is redirected to /dev/full, where every write fails. */
 static void a_full_disk_keeps_the_old_file(void **state) {
     (void)state;
     const char *folder = fresh_folder("full");

@@ -11,7 +11,7 @@ enum { BLOCK_BYTES = 1 << 16 };
 
 struct arena_block {
     struct arena_block *older;
-    size_t used, size; /* of the bytes behind this header */
+    size_t used, size; /* of the bytes after this header */
     max_align_t bytes[];
 };
 

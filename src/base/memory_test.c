@@ -1,4 +1,4 @@
-/* memory_test.c: the arena, spans and what happens when there is no memory. */
+/* memory_test.c: the arena, spans, allocations that fail, and messages. */
 #include "base/memory.h"
 #include "base/test_help.h"
 
@@ -34,9 +34,9 @@ static void too_much_is_an_error(void **state) {
     (void)state;
     arena a = {0};
     assert_null(arena_alloc(&a, SIZE_MAX));
-    assert_non_null(strstr(conr_error(), "no memory"));
+    assert_non_null(strstr(conr_error(), "not enough memory"));
     assert_null(memory_new("weights", SIZE_MAX / 2, 8));
-    assert_non_null(strstr(conr_error(), "weights: no memory"));
+    assert_non_null(strstr(conr_error(), "weights: not enough memory"));
     assert_null(memory_new("weights", (size_t)1 << 60, 1));
     void *nothing = memory_new("weights", 0, 4);
     assert_non_null(nothing);

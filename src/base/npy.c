@@ -1,9 +1,9 @@
-/* npy.c: the .npy format: magic, version, header length, a Python dict as text, then the numbers.
+/* npy.c: the .npy format: magic, version, header length, a Python dict as text, then the elements.
  *
- * Owns the header's grammar, byte order, Fortran order and the change of numbers into float or
- * int64.  The header is parsed as NumPy writes it (all versions, also under Python 2), not as
- * Python would evaluate it; what NumPy cannot have written is refused.  Files are left to file.c.
- */
+ * Owns the grammar of the header, byte order, Fortran order and the conversion of elements to float
+ * or int64.  The header is parsed as NumPy writes it (all versions, also under Python 2), not as
+ * Python would evaluate it; anything that NumPy cannot have written is refused.  Files are left to
+ * file.c. */
 #include "base/npy.h"
 
 #include "base/file.h"
@@ -22,7 +22,7 @@ static const char magic[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
 enum { VERSION_1_BYTES = 10 }; /* magic, version, 2 bytes of length; from version 2 on, 4 bytes */
 
 bool npy_count(const int64_t *dim, int n_dims, size_t size, size_t *count) {
-    int64_t bytes = (int64_t)size; /* an empty size counts as 1 */
+    int64_t bytes = (int64_t)size; /* with 0 counted as 1 */
     *count = 1;
     for (int i = 0; i < n_dims; i++) {
         if (__builtin_mul_overflow(bytes, dim[i] ? dim[i] : 1, &bytes)) return false;
@@ -43,7 +43,7 @@ static bool is_known(char kind, int size) {
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
-/* The header's text, not ended by a 0, and how far it is read. */
+/* The text of the header, not ended by a NUL, and the position in it. */
 typedef struct cursor {
     const char *name; /* of the file, for messages */
     const char *start, *at, *end;
@@ -58,7 +58,7 @@ static void skip_spaces(cursor *c) {
     while (c->at < c->end && strchr(" \t\r\n", *c->at) && *c->at) c->at++;
 }
 
-/* Spaces and this character, or nothing is read. */
+/* Reads spaces and this character, or nothing but spaces. */
 static bool accept(cursor *c, char wanted) {
     skip_spaces(c);
     if (c->at == c->end || *c->at != wanted) return false;
@@ -100,12 +100,12 @@ static const char *refused_kind(char kind) {
     case 'f':
     case 'i':
     case 'u':
-    case 'b': return "numbers of a size that conr does not know";
-    default: return "an unknown kind of number";
+    case 'b': return "numbers of an unsupported size";
+    default: return "elements of an unknown kind";
     }
 }
 
-/* "<f4": byte order, kind, bytes.  One byte needs no order, which NumPy writes as '|'. */
+/* "<f4": byte order, kind, bytes.  One byte has no order, which NumPy writes as '|'. */
 static int read_type(cursor *c, npy *out, bool *big_endian) {
     int rc = 0;
     char type[32] = {0};
@@ -144,7 +144,7 @@ static int read_size(cursor *c, int64_t *out) {
     return 0;
 }
 
-/* "()", "(3,)", "(3, 4)", "(3, 4,)"; not "(3)", which is no tuple. */
+/* "()", "(3,)", "(3, 4)", "(3, 4,)"; not "(3)", which is not a tuple. */
 static int read_shape(cursor *c, npy *out) {
     int rc = 0;
     if (!accept(c, '(')) TRY(fail_header(c, "a shape such as (3, 4)"));
@@ -192,16 +192,16 @@ done:
     return rc;
 }
 
-/* Magic, version and length, each checked before the next is believed. */
+/* Magic, version and length, each checked before the next is used. */
 static int find_header(const char *name, const unsigned char *bytes, size_t n, cursor *out) {
     if (n < sizeof magic || memcmp(bytes, magic, sizeof magic))
-        return fail(CONR_EFORMAT, "%s: is no .npy file%s; write it with numpy.save", name,
-                    n ? "" : " but empty");
+        return fail(CONR_EFORMAT, "%s: is %s; write it with numpy.save", name,
+                    n ? "not a .npy file" : "empty, not a .npy file");
     if (n < VERSION_1_BYTES)
         return fail(CONR_EFORMAT, "%s: ends within its header; was it cut short?", name);
     int version = bytes[6];
     if (version < 1 || version > 3 || bytes[7] != 0)
-        return fail(CONR_EFORMAT, "%s: is of .npy version %d.%d; save it as version 1.0 to 3.0",
+        return fail(CONR_EFORMAT, "%s: has .npy version %d.%d; save it as version 1.0, 2.0 or 3.0",
                     name, version, bytes[7]);
     size_t start = version == 1 ? VERSION_1_BYTES : VERSION_1_BYTES + 2;
     size_t length = (size_t)bytes[8] | (size_t)bytes[9] << 8;
@@ -213,9 +213,9 @@ static int find_header(const char *name, const unsigned char *bytes, size_t n, c
     return 0;
 }
 
-/* ---- the numbers ----------------------------------------------------------------------------- */
+/* ---- the elements ---------------------------------------------------------------------------- */
 
-/* in: the first size varies fastest; out: the last does.  Both [count] numbers of a->size bytes. */
+/* in: the first index varies fastest; out: the last does.  Both: [count], of a->size bytes. */
 static void copy_fortran(const npy *a, const unsigned char *in, unsigned char *out) {
     size_t size = (size_t)a->size, from = 0, stride[NPY_DIMS];
     int64_t index[NPY_DIMS] = {0};
@@ -248,11 +248,12 @@ int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out) 
     TRY(find_header(name, bytes, n, &c));
     TRY(read_header(&c, out, &big_endian, &fortran));
     if (!npy_count(out->dim, out->n_dims, (size_t)out->size, &out->count))
-        TRY(fail(CONR_EFORMAT, "%s: its shape is larger than any memory; was it damaged?", name));
+        TRY(fail(CONR_EFORMAT, "%s: its shape is larger than any memory; is the file damaged?",
+                 name));
     const unsigned char *data = (const unsigned char *)c.end;
     size_t have = n - (size_t)(data - bytes), need = out->count * (size_t)out->size;
     if (have != need)
-        TRY(fail(CONR_EFORMAT, "%s: has %zu bytes of numbers, expected %zu; %s", name, have, need,
+        TRY(fail(CONR_EFORMAT, "%s: has %zu bytes of data, expected %zu; %s", name, have, need,
                  have < need ? "was it cut short?" : "save one array to one file"));
     out->data = memory_new(name, out->count, (size_t)out->size);
     if (!out->data) TRY(CONR_ENOMEM);
@@ -282,7 +283,7 @@ void npy_free(npy *a) {
     *a = (npy){0};
 }
 
-/* ---- numbers as one type --------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 /* IEEE half: 1 bit sign, 5 exponent, 10 fraction.  Exact, NaN payloads included. */
 static float float_of_half(uint16_t half) {
@@ -300,7 +301,7 @@ static float float_of_half(uint16_t half) {
 
 #define TYPE(kind, size) ((kind) << 8 | (size))
 
-/* One case of a switch over TYPE: out[i] = to(v), v the i-th number of this type. */
+/* One case of a switch over TYPE: out[i] = to(v), where v is the i-th element. */
 #define CASE_EACH(kind, type, to)                                                                  \
     case TYPE(kind, (int)sizeof(type)):                                                            \
         for (size_t i = 0; i < count; i++) {                                                       \
@@ -343,13 +344,13 @@ int npy_read_features(const char *path, float **out, int64_t *n, int64_t *d) {
     float *values = NULL;
     TRY(npy_read(path, &a));
     if (a.kind == 'b')
-        TRY(fail(CONR_EINVAL, "%s: holds bool, features are float or integer; save as float32",
-                 path));
+        TRY(fail(CONR_EINVAL,
+                 "%s: holds booleans, features are floats or integers; save it as float32", path));
     if (a.n_dims < 1 || a.n_dims > 2)
         TRY(fail(CONR_EINVAL, "%s: has %d dimensions, features have 2, [n,d]; reshape it", path,
                  a.n_dims));
     int64_t columns = a.n_dims == 2 ? a.dim[1] : 1;
-    if (a.kind == 'f' && a.size == 4) { /* as it is: features may fill half the memory */
+    if (a.kind == 'f' && a.size == 4) { /* not copied: features may fill half the memory */
         values = a.data;
         a.data = NULL;
     } else {
@@ -375,7 +376,7 @@ int npy_read_labels(const char *path, int64_t **out, int64_t *n) {
     TRY(npy_read(path, &a));
     if (a.kind != 'i' && a.kind != 'u')
         TRY(fail(CONR_EINVAL, "%s: holds %s, labels are integers; save it as int32", path,
-                 a.kind == 'f' ? "floats" : "bool"));
+                 a.kind == 'f' ? "floats" : "booleans"));
     if (a.n_dims != 1)
         TRY(fail(CONR_EINVAL, "%s: has %d dimensions, labels have 1, [n]; reshape it", path,
                  a.n_dims));
@@ -385,8 +386,8 @@ int npy_read_labels(const char *path, int64_t **out, int64_t *n) {
     to_int64(a.kind, a.size, a.data, a.count, values);
     for (size_t i = 0; a.kind == 'u' && i < a.count; i++)
         if (values[i] < 0) /* only uint64 can wrap */
-            TRY(fail(CONR_EINVAL, "%s: label %zu (from 0) is %" PRIu64 ", beyond int64; %s", path,
-                     i, (uint64_t)values[i], "number the labels anew"));
+            TRY(fail(CONR_EINVAL, "%s: label %zu (from 0) is %" PRIu64 ", too large for int64; %s",
+                     path, i, (uint64_t)values[i], "renumber the labels"));
     *out = values;
     *n = a.dim[0];
     values = NULL;
@@ -398,7 +399,7 @@ done:
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* As NumPy writes it: the numbers start on 64 bytes.  Returns the length of all before them. */
+/* As NumPy writes it: padded so that the data is aligned to 64 bytes.  Returns its length. */
 static size_t make_header(char kind, int size, int n_dims, const int64_t *dim, char out[384]) {
     char text[320];
     int at = snprintf(text, sizeof text, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (",

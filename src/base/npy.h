@@ -1,7 +1,7 @@
 /* npy.h: NumPy's .npy files, read and written.
  *
- * Versions 1 to 3 of the format.  Whatever the file's byte order and Fortran order, what is read is
- * native and row-major ([i][j] order). */
+ * Versions 1 to 3 of the format.  Arrays of either byte order, in C or Fortran order, are read into
+ * native, row-major arrays. */
 #ifndef CONR_NPY_H
 #define CONR_NPY_H
 
@@ -13,7 +13,7 @@ enum { NPY_DIMS = 8 };
 
 typedef struct npy {
     char kind;  /* 'f' float, 'i' signed, 'u' unsigned, 'b' bool */
-    int size;   /* bytes of one number: f 2 4 8; i, u 1 2 4 8; b 1 */
+    int size;   /* bytes of an element: f 2 4 8; i, u 1 2 4 8; b 1 */
     int n_dims; /* 0 for a scalar */
     int64_t dim[NPY_DIMS];
     size_t count; /* product of dim */
@@ -21,25 +21,25 @@ typedef struct npy {
 } npy;
 
 int npy_read(const char *path, npy *out);
-/* The same from memory: the n bytes of a file, which messages call `name`. */
+/* The same from memory: the n bytes of a file that messages call `name`. */
 int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out);
-void npy_free(npy *a); /* also after a failed read, or twice */
+void npy_free(npy *a); /* may follow a failed read, and may be called twice */
 
-/* Reads any float or integer matrix as float [n,d] (a vector is [n,1]).  Refuses NaN and infinity,
- * naming the first row that has one, and an empty matrix.  *out is owned by the caller, free(). */
+/* Reads any float or integer matrix as float [n,d] (a vector is [n,1]).  Refuses an empty matrix,
+ * and NaN and infinity, naming the first row with one.  The caller releases *out by free(). */
 int npy_read_features(const char *path, float **out, int64_t *n, int64_t *d);
 
-/* Reads a vector of integers, not empty, as int64.  *out is owned by the caller, free(). */
+/* Reads a vector of integers, not empty, as int64.  The caller releases *out by free(). */
 int npy_read_labels(const char *path, int64_t **out, int64_t *n);
 
-/* Writes version 1.0, beside the final name and renamed.  kind and size as in npy. */
+/* Writes version 1.0; the file appears complete or not at all.  kind and size as in npy. */
 int npy_write(const char *path, char kind, int size, int n_dims, const int64_t *dim,
               const void *data);
 
-/* What other formats share with this one.
- * npy_count: the product of n_dims sizes, each >= 0; false where the bytes of such an array (an
- * empty size counted as 1) are beyond PTRDIFF_MAX, so that no later product overflows either.
- * npy_floats: numbers of a kind and size as above, little-endian, of any alignment, rounded to
+/* Shared with other formats.
+ * npy_count: the product of n_dims sizes, each >= 0; false if the bytes of such an array (with 0
+ * counted as 1) exceed PTRDIFF_MAX, so that no later product overflows either.
+ * npy_floats: elements of a kind and size as above, little-endian, of any alignment, rounded to
  * float.  in: [count], out: [count], not overlapping. */
 bool npy_count(const int64_t *dim, int n_dims, size_t size, size_t *count);
 void npy_floats(char kind, int size, const void *in, size_t count, float *out);

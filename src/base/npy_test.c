@@ -1,4 +1,4 @@
-/* npy_test.c: files as NumPy writes them, files of ours, and files that lie. */
+/* npy_test.c: files written by NumPy, files written by conr, and malformed files. */
 #include "base/npy.h"
 
 #include "base/file.h"
@@ -122,7 +122,7 @@ static void reads_what_numpy_writes(void **state) {
     assert_null(a.data);
 }
 
-/* Each prefix, in memory of exactly its size so that the sanitizer sees a read behind its end. */
+/* Each prefix, in memory of exactly its size, so that the sanitizer sees a read past its end. */
 static void assert_all_prefixes_fail(const char *what, const unsigned char *bytes, size_t n) {
     for (size_t length = 0; length < n; length++) {
         npy a;
@@ -225,12 +225,12 @@ static void refuses_headers_that_lie(void **state) {
         {HEADER("'f4'", "(6,)"), "a type such as", 24},
         {HEADER("'=f4'", "(6,)"), "a type such as", 24},
         {HEADER("'<'", "(6,)"), "unknown kind", 24},
-        {HEADER("'<f'", "(6,)"), "a size that conr does not know", 24},
+        {HEADER("'<f'", "(6,)"), "an unsupported size", 24},
         {HEADER("'<f16'", "(6,)"), "(dtype '<f16')", 96},
-        {HEADER("'<f3'", "(6,)"), "a size that", 18},
-        {HEADER("'<f-'", "(6,)"), "a size that", 18},
-        {HEADER("'|f4'", "(6,)"), "a size that", 24},
-        {HEADER("'|b2'", "(6,)"), "a size that", 12},
+        {HEADER("'<f3'", "(6,)"), "an unsupported size", 18},
+        {HEADER("'<f-'", "(6,)"), "an unsupported size", 18},
+        {HEADER("'|f4'", "(6,)"), "an unsupported size", 24},
+        {HEADER("'|b2'", "(6,)"), "an unsupported size", 12},
         {HEADER("'|O'", "(6,)"), "holds Python objects (dtype '|O')", 24},
         {HEADER("'|S4'", "(6,)"), "holds text", 24},
         {HEADER("'<U1'", "(6,)"), "holds text", 24},
@@ -251,9 +251,8 @@ static void refuses_headers_that_lie(void **state) {
         {HEADER("'<f4'", "(9223372036854775807,)"), "larger than any memory", 24},
         {HEADER("'<f4'", "(4294967296, 4294967296)"), "larger than any memory", 24},
         {HEADER("'<f4'", "(0, 4294967296, 4294967296)"), "larger than any memory", 0},
-        {HEADER("'<f4'", "(2305843009213693951,)"), "has 24 bytes of numbers, expected 92233720",
-         24},
-        {HEADER("'<f4'", "(7,)"), "has 24 bytes of numbers, expected 28; was it cut", 24},
+        {HEADER("'<f4'", "(2305843009213693951,)"), "has 24 bytes of data, expected 92233720", 24},
+        {HEADER("'<f4'", "(7,)"), "has 24 bytes of data, expected 28; was it cut", 24},
         {HEADER("'<f4'", "(5,)"), "expected 20; save one array to one file", 24},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -266,8 +265,8 @@ static void refuses_headers_that_lie(void **state) {
 static void refuses_other_files(void **state) {
     (void)state;
     npy a;
-    assert_fails(CONR_EFORMAT, "is no .npy file but empty", npy_parse("none", NULL, 0, &a));
-    assert_fails(CONR_EFORMAT, "is no .npy file;",
+    assert_fails(CONR_EFORMAT, "is empty, not a .npy file", npy_parse("none", NULL, 0, &a));
+    assert_fails(CONR_EFORMAT, "is not a .npy file;",
                  npy_parse("zip", BYTES("PK\003\004 and more"), &a));
     assert_fails(CONR_EFORMAT, "version 4.0",
                  npy_parse("new", BYTES("\223NUMPY\004\000v\000{"), &a));
@@ -277,7 +276,7 @@ static void refuses_other_files(void **state) {
                  npy_parse("long", BYTES("\223NUMPY\002\000\377\377\377\377{}"), &a));
     assert_fails(CONR_EFILE, "No such file", npy_read(temporary_path("missing.npy"), &a));
     assert_fails(CONR_EFILE, "is a folder", npy_read("/tmp", &a));
-    assert_fails(CONR_EFORMAT, "but empty", npy_read(temporary_file("empty.npy", "", 0), &a));
+    assert_fails(CONR_EFORMAT, "is empty", npy_read(temporary_file("empty.npy", "", 0), &a));
     npy_free(&a);
 }
 
@@ -325,17 +324,17 @@ static void names_the_row_that_is_not_finite(void **state) {
                  npy_read_features(path, &x, &n, &d));
     values[0][2] = -INFINITY;
     assert_ok(npy_write(path, 'f', 4, 2, shape, values));
-    assert_fails(CONR_ENUMBER, "row 0 has an infinite number at column 2",
+    assert_fails(CONR_ENUMBER, "row 0 has an infinite value at column 2",
                  npy_read_features(path, &x, &n, &d));
     double wide[] = {1, 1e39};
     assert_ok(npy_write(path, 'f', 8, 1, (int64_t[]){2}, wide));
-    assert_fails(CONR_ENUMBER, "row 1 has an infinite number at column 0",
+    assert_fails(CONR_ENUMBER, "row 1 has an infinite value at column 0",
                  npy_read_features(path, &x, &n, &d));
     uint16_t half_nan[] = {0x7c01, 0}, half_infinite[] = {0, 0xfc00};
     assert_ok(npy_write(path, 'f', 2, 1, (int64_t[]){2}, half_nan));
     assert_fails(CONR_ENUMBER, "row 0 has NaN at column 0", npy_read_features(path, &x, &n, &d));
     assert_ok(npy_write(path, 'f', 2, 1, (int64_t[]){2}, half_infinite));
-    assert_fails(CONR_ENUMBER, "row 1 has an infinite number at column 0",
+    assert_fails(CONR_ENUMBER, "row 1 has an infinite value at column 0",
                  npy_read_features(path, &x, &n, &d));
     assert_null(x);
 }
@@ -350,7 +349,7 @@ static void refuses_what_is_no_features(void **state) {
                  npy_read_features(file_of("b.npy", BYTES(scalar)), &x, &n, &d));
     assert_fails(CONR_EINVAL, "has 3 dimensions",
                  npy_read_features(file_of("b.npy", BYTES(int_big_fortran_3d)), &x, &n, &d));
-    assert_fails(CONR_EINVAL, "b.npy: 0 rows of 4 numbers",
+    assert_fails(CONR_EINVAL, "b.npy: 0 rows of 4 values",
                  npy_read_features(file_of("b.npy", BYTES(empty)), &x, &n, &d));
     assert_null(x);
 }
@@ -405,7 +404,7 @@ static void writes_and_reads_every_type(void **state) {
         int size;
     } types[] = {{'f', 2}, {'f', 4}, {'f', 8}, {'i', 1}, {'i', 2}, {'i', 4},
                  {'i', 8}, {'u', 1}, {'u', 2}, {'u', 4}, {'u', 8}, {'b', 1}};
-    static const int64_t shape[] = {1, 1, 2, 1, 3, 1, 1, 2}; /* as many sizes as there can be */
+    static const int64_t shape[] = {1, 1, 2, 1, 3, 1, 1, 2}; /* the most dimensions */
     unsigned char bytes[96];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(37 * i);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

@@ -1,4 +1,4 @@
-/* numbers.h: arrays that come from outside, looked at before they are believed. */
+/* numbers.h: checks of arrays that come from the caller or from files. */
 #ifndef CONR_NUMBERS_H
 #define CONR_NUMBERS_H
 
@@ -7,8 +7,8 @@
 /* The first half of numbers_check, for arrays that the host cannot read. */
 int numbers_check_shape(const char *what, const float *x, int64_t n, int64_t d);
 
-/* Features x [n,d] as a public call receives them: not NULL, n and d at least 1 and not too many to
- * count in an int, every number finite.  Else the message names `what` and the first bad row. */
+/* Fails unless features x [n,d] are valid: not NULL, n and d at least 1 and small enough for an
+ * int, every value finite.  The message names `what` and the first bad row. */
 int numbers_check(const char *what, const float *x, int64_t n, int64_t d);
 
 #endif

@@ -1,12 +1,9 @@
-/* options.c: settings as text: checked, read from YAML, written to YAML, explained.
+/* options.c: settings as text: found by key, checked, set, printed, explained.
  *
- * YAML's grammar is left to libyaml; this file accepts one mapping of plain or quoted scalars and
- * refuses the rest (lists, nested mappings, anchors, tags, several documents), as no setting needs
- * it.  Numbers are those of C without hexadecimal, NaN and infinity. */
-#include "base/options.h"
+ * Numbers are those of C without hexadecimal, NaN and infinity.  options_yaml.c reads and writes
+ * files of settings. */
+#include "base/options_text.h"
 
-#include "base/file.h"
-#include "base/memory.h"
 #include "base/status.h"
 
 #include <locale.h>
@@ -15,24 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <yaml.h>
 
 enum {
-    KEY_LIMIT = 64,       /* bytes of a key: far more than any */
-    YAML_LIMIT = 1 << 20, /* bytes of a file: what is longer is no settings */
-    SHOWN = 64            /* bytes of foreign text that a message shows */
+    KEY_LIMIT = 64, /* bytes of a key: more than any has */
+    SHOWN = 64      /* bytes of foreign text that a message shows */
 };
 
 static void *field_of(const option *o, void *settings) { return (char *)settings + o->at; }
-
-static size_t field_size(const option *o) {
-    switch (o->kind) {
-    case OPTION_INT: return sizeof(int);
-    case OPTION_FLOAT: return sizeof(double);
-    case OPTION_BOOL: return sizeof(bool);
-    default: return OPTION_TEXT_SIZE;
-    }
-}
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
@@ -40,20 +26,19 @@ typedef struct shown {
     char text[SHOWN + 4];
 } shown;
 
-/* Foreign text fit for a message of one line: no control characters, not too long. */
+/* Makes foreign text fit for a one-line message: no control characters, not too long. */
 static shown show(const char *text) {
     shown s = {{0}};
     size_t n = strlen(text), kept = n < SHOWN ? n : SHOWN;
     for (int i = 0; i < 3 && kept < n && (text[kept] & 0xc0) == 0x80; i++)
-        kept--; /* not through a UTF-8 character */
+        kept--; /* do not split a UTF-8 character */
     for (size_t i = 0; i < kept; i++)
         s.text[i] = (unsigned char)text[i] < ' ' || text[i] == 127 ? '?' : text[i];
     if (kept < n) strcpy(s.text + kept, "...");
     return s;
 }
 
-/* The code point at *text, which moves behind it; -1 where it is not UTF-8. */
-static int32_t next_code(const char **text) {
+int32_t text_code(const char **text) {
     static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
     const unsigned char *c = (const unsigned char *)*text;
     int more = *c < 0x80 ? 0 : *c >> 5 == 6 ? 1 : *c >> 4 == 14 ? 2 : *c >> 3 == 30 ? 3 : -1;
@@ -69,7 +54,7 @@ static int32_t next_code(const char **text) {
 
 static bool is_utf8(const char *text) {
     while (*text)
-        if (next_code(&text) < 0) return false;
+        if (text_code(&text) < 0) return false;
     return true;
 }
 
@@ -92,9 +77,13 @@ static bool is_one_of(const char *text, const char *const *words) {
 static const char *const yes_words[] = {"true", "yes", "on", "1", NULL};
 static const char *const no_words[] = {"false", "no", "off", "0", NULL};
 
+bool text_is_bool(const char *text) {
+    return is_one_of(text, yes_words) || is_one_of(text, no_words);
+}
+
 /* ---- numbers, whatever the locale ------------------------------------------------------------ */
 
-/* Between these two, this thread's strtod and printf use the decimal point. */
+/* Between these two calls, strtod and printf of this thread use the decimal point. */
 static locale_t enter_c_locale(void) {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     ASSERT(c);
@@ -104,7 +93,7 @@ static locale_t enter_c_locale(void) {
 static void leave_c_locale(locale_t before) { freelocale(uselocale(before)); }
 
 /* [sign] digits [. digits] [e [sign] digits], at least one digit before the e; whole: only
- * [sign] digits.  strtod alone would take " 1", "0x1p3", "nan" and "inf" as well. */
+ * [sign] digits.  strtod would also accept " 1", "0x1p3", "nan" and "inf". */
 static bool is_number(const char *text, bool whole) {
     static const char digits[] = "0123456789";
     text += *text == '-' || *text == '+';
@@ -132,8 +121,8 @@ static double number_of(const char *text) {
     return value;
 }
 
-/* The shortest text that reads as the same double.  YAML 1.1 knows a float by its point, so "1e-05"
- * is written 1.0e-05; many readers would take the former for text. */
+/* The shortest text that reads as the same double.  YAML 1.1 recognizes a float by its point, so
+ * 1e-05 is written as 1.0e-05; many readers would take the former for text. */
 static void number_text(double value, char out[32]) {
     locale_t before = enter_c_locale();
     if (value == floor(value) && fabs(value) < 1e15) {
@@ -154,7 +143,7 @@ static void number_text(double value, char out[32]) {
 
 /* ---- one setting ----------------------------------------------------------------------------- */
 
-/* What the setting may be: "16 to 4096", "at least 0", "a|b|c", cut where too long. */
+/* The allowed values of a setting: "16 to 4096", "at least 0", "a|b|c", cut if too long. */
 static void range_text(const option *o, char out[OPTION_TEXT_SIZE]) {
     char low[32], high[32];
     bool below = o->low > -INFINITY, above = o->high < INFINITY;
@@ -174,7 +163,6 @@ static void range_text(const option *o, char out[OPTION_TEXT_SIZE]) {
         strcpy(out, "any number");
 }
 
-/* where: "" or "FILE:LINE: ". */
 static int refuse(const char *where, const option *o, const char *value, const char *why) {
     char range[OPTION_TEXT_SIZE];
     range_text(o, range);
@@ -200,26 +188,25 @@ static int set_text(const char *where, const option *o, void *settings, const ch
         return refuse(where, o, text, "not one of its choices");
     if (strlen(text) >= OPTION_TEXT_SIZE) return refuse(where, o, text, "longer than 255 bytes");
     if (!is_utf8(text)) return refuse(where, o, text, "not UTF-8");
-    char whole[OPTION_TEXT_SIZE] = {0}; /* no rest of a longer text: equal settings, equal bytes */
+    char whole[OPTION_TEXT_SIZE] = {0}; /* clears what follows: equal settings have equal bytes */
     strcpy(whole, text);
     memcpy(field_of(o, settings), whole, sizeof whole);
     return 0;
 }
 
-static int set_one(const char *where, const option *o, void *settings, const char *text) {
+int option_set(const char *where, const option *o, void *settings, const char *text) {
     switch (o->kind) {
     case OPTION_INT:
     case OPTION_FLOAT: return set_number(where, o, settings, text);
     case OPTION_BOOL:
-        if (!is_one_of(text, yes_words) && !is_one_of(text, no_words))
-            return refuse(where, o, text, "neither true nor false");
+        if (!text_is_bool(text)) return refuse(where, o, text, "neither true nor false");
         *(bool *)field_of(o, settings) = is_one_of(text, yes_words);
         return 0;
     default: return set_text(where, o, settings, text);
     }
 }
 
-static void get_one(const option *o, const void *settings, char out[OPTION_TEXT_SIZE]) {
+void option_get(const option *o, const void *settings, char out[OPTION_TEXT_SIZE]) {
     const void *field = field_of(o, (void *)settings);
     switch (o->kind) {
     case OPTION_INT: snprintf(out, OPTION_TEXT_SIZE, "%d", *(const int *)field); break;
@@ -242,8 +229,8 @@ void options_default(const option *list, int count, void *settings) {
     for (int i = 0; i < count; i++) {
         char text[OPTION_TEXT_SIZE];
         default_text(&list[i], text);
-        /* a default outside its own range is an error of the list */
-        ASSERT(strlen(list[i].key) < KEY_LIMIT && set_one("", &list[i], settings, text) == 0);
+        /* a default outside its own range is an error in the list */
+        ASSERT(strlen(list[i].key) < KEY_LIMIT && option_set("", &list[i], settings, text) == 0);
     }
 }
 
@@ -256,8 +243,7 @@ static bool is_key(const char *given, const char *key) {
     return !*given && !*key;
 }
 
-/* Insertions, deletions and changes that lead from one key to the other (Levenshtein), where only
- * the first KEY_LIMIT letters count. */
+/* The Levenshtein distance of two keys, of which only the first KEY_LIMIT letters count. */
 static int distance(const char *a, const char *b) {
     int row[KEY_LIMIT + 1], m = (int)strnlen(b, KEY_LIMIT);
     for (int j = 0; j <= m; j++) row[j] = j;
@@ -273,8 +259,7 @@ static int distance(const char *a, const char *b) {
     return row[m];
 }
 
-/* The setting of this key; else a message that names the nearest. */
-static int find(const char *where, const option *list, int count, const char *key,
+int option_find(const char *where, const option *list, int count, const char *key,
                 const option **out) {
     const option *nearest = list;
     ASSERT(count > 0);
@@ -292,8 +277,8 @@ static int find(const char *where, const option *list, int count, const char *ke
 int options_set(const option *list, int count, void *settings, const char *key, const char *value) {
     int rc = 0;
     const option *o;
-    TRY(find("", list, count, key, &o));
-    TRY(set_one("", o, settings, value));
+    TRY(option_find("", list, count, key, &o));
+    TRY(option_set("", o, settings, value));
 done:
     return rc;
 }
@@ -302,7 +287,7 @@ int options_set_pair(const option *list, int count, void *settings, const char *
     const char *equals = strchr(pair, '=');
     if (!equals || equals == pair)
         return fail(CONR_EINVAL, "%s: not a setting; give key=value", show(pair).text);
-    char key[KEY_LIMIT + 1] = {0}; /* a longer one is unknown, cut or not */
+    char key[KEY_LIMIT + 1] = {0}; /* a longer key is unknown, cut or not */
     size_t n = (size_t)(equals - pair);
     memcpy(key, pair, n < KEY_LIMIT ? n : KEY_LIMIT);
     return options_set(list, count, settings, key, equals + 1);
@@ -312,200 +297,10 @@ int options_get_text(const option *list, int count, const void *settings, const 
                      char out[OPTION_TEXT_SIZE]) {
     int rc = 0;
     const option *o;
-    TRY(find("", list, count, key, &o));
-    get_one(o, settings, out);
+    TRY(option_find("", list, count, key, &o));
+    option_get(o, settings, out);
 done:
     return rc;
-}
-
-/* ---- YAML, read ------------------------------------------------------------------------------ */
-
-typedef struct reader {
-    const char *name;
-    const char *text;
-    size_t length;
-    const option *list;
-    int count;
-    void *settings; /* a copy, which becomes the caller's at the end */
-    int *line_of;   /* [count], the line that set it, or 0 */
-    yaml_parser_t parser;
-    yaml_event_t event;
-    char where[1024]; /* "NAME:LINE: " of the event */
-} reader;
-
-static void note_place(reader *r, size_t line) {
-    snprintf(r->where, sizeof r->where, "%.900s:%zu: ", r->name, line);
-}
-
-static int fail_syntax(reader *r) {
-    const yaml_parser_t *p = &r->parser;
-    size_t line = p->problem_mark.line + 1;
-    if (p->error == YAML_MEMORY_ERROR) return fail_memory(r->name, YAML_LIMIT);
-    if (p->error == YAML_READER_ERROR) { /* which knows the byte but no line */
-        line = 1;
-        for (size_t i = 0; i < p->problem_offset && i < r->length; i++) line += r->text[i] == '\n';
-    }
-    note_place(r, line);
-    return fail(CONR_EFORMAT, "%snot YAML, %s; write lines of the form key: value", r->where,
-                p->problem ? p->problem : "for an unknown reason");
-}
-
-static int next_event(reader *r) {
-    yaml_event_delete(&r->event);
-    if (!yaml_parser_parse(&r->parser, &r->event)) return fail_syntax(r);
-    note_place(r, r->event.start_mark.line + 1);
-    return 0;
-}
-
-static int fail_structure(const reader *r, const char *why) {
-    return fail(CONR_EFORMAT, "%s%s; write lines of the form key: value", r->where, why);
-}
-
-/* The event as a text without a 0 inside, owned by the event. */
-static int read_scalar(const reader *r, const char *key, const char **out) {
-    const yaml_event_t *e = &r->event;
-    if (e->type == YAML_ALIAS_EVENT) return fail_structure(r, "an alias (*name)");
-    if (e->type != YAML_SCALAR_EVENT)
-        return fail(CONR_EFORMAT, "%s%s%sa list or mapping where one value belongs; %s", r->where,
-                    key, *key ? ": " : "", "write lines of the form key: value");
-    if (e->data.scalar.anchor || e->data.scalar.tag)
-        return fail_structure(r, "an anchor (&name) or a tag (!name)");
-    *out = (const char *)e->data.scalar.value;
-    if (strlen(*out) != e->data.scalar.length) return fail_structure(r, "a zero byte in a text");
-    return 0;
-}
-
-static int read_entry(reader *r) {
-    int rc = 0;
-    const char *text;
-    const option *o;
-    TRY(read_scalar(r, "", &text));
-    TRY(find(r->where, r->list, r->count, text, &o));
-    int *line = &r->line_of[o - r->list];
-    if (*line)
-        TRY(fail(CONR_EFORMAT, "%s%s: already set on line %d; keep one of them", r->where, o->key,
-                 *line));
-    *line = (int)r->event.start_mark.line + 1;
-    TRY(next_event(r));
-    TRY(read_scalar(r, o->key, &text));
-    if (!*text && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
-        TRY(fail(CONR_EFORMAT, "%s%s: no value; give one, or \"\" for empty text", r->where,
-                 o->key));
-    TRY(set_one(r->where, o, r->settings, text));
-done:
-    return rc;
-}
-
-static int read_document(reader *r) {
-    int rc = 0;
-    TRY(next_event(r)); /* the stream's start */
-    TRY(next_event(r));
-    if (r->event.type == YAML_STREAM_END_EVENT) TRY(fail_structure(r, "no settings in it"));
-    TRY(next_event(r));
-    if (r->event.type != YAML_MAPPING_START_EVENT) TRY(fail_structure(r, "no settings"));
-    TRY(next_event(r));
-    while (r->event.type != YAML_MAPPING_END_EVENT) {
-        TRY(read_entry(r));
-        TRY(next_event(r));
-    }
-    TRY(next_event(r)); /* the document's end */
-    TRY(next_event(r));
-    if (r->event.type != YAML_STREAM_END_EVENT) TRY(fail_structure(r, "a second document"));
-done:
-    return rc;
-}
-
-int options_read_yaml_text(const option *list, int count, void *settings, const char *name,
-                           const char *text, size_t length) {
-    int rc = 0;
-    size_t size = 0;
-    arena memory = {0};
-    reader r = {.name = name, .text = text, .length = length, .list = list, .count = count};
-    if (length > YAML_LIMIT)
-        return fail(CONR_EFORMAT, "%s: %zu bytes are too many for settings; is it the right file?",
-                    name, length);
-    if (!yaml_parser_initialize(&r.parser)) return fail_memory(name, YAML_LIMIT);
-    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);
-    for (int i = 0; i < count; i++) {
-        size_t end = list[i].at + field_size(&list[i]);
-        if (end > size) size = end;
-    }
-    r.settings = arena_alloc(&memory, size);
-    r.line_of = arena_alloc(&memory, (size_t)count * sizeof *r.line_of);
-    if (!r.settings || !r.line_of) TRY(CONR_ENOMEM);
-    memcpy(r.settings, settings, size);
-    TRY(read_document(&r));
-    memcpy(settings, r.settings, size);
-done:
-    yaml_event_delete(&r.event);
-    yaml_parser_delete(&r.parser);
-    arena_free(&memory);
-    return rc;
-}
-
-int options_read_yaml(const option *list, int count, void *settings, const char *path) {
-    int rc = 0;
-    file_map map;
-    TRY(file_map_open(path, &map));
-    const char *text = map.data ? (const char *)map.data : "";
-    rc = options_read_yaml_text(list, count, settings, path, text, map.size);
-    file_map_close(&map);
-done:
-    return rc;
-}
-
-/* ---- YAML, written --------------------------------------------------------------------------- */
-
-/* Read back as the same text by any YAML reader without quotes around it. */
-static bool is_plain(const char *text) {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    static const char more[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
-    static const char *const taken[] = {"y", "n", "null", NULL};
-    return strspn(text, letters) && !text[strspn(text, more)] && !is_one_of(text, yes_words) &&
-           !is_one_of(text, no_words) && !is_one_of(text, taken);
-}
-
-/* What YAML does not allow in a text, or takes for a line break. */
-static bool needs_escape(int32_t code) {
-    return code < ' ' || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
-           code == 0xfeff || code == 0xfffe || code == 0xffff;
-}
-
-static void write_quoted(const char *text, FILE *stream) {
-    fputc('"', stream);
-    while (*text) {
-        const char *start = text;
-        int32_t code = next_code(&text);
-        ASSERT(code >= 0); /* set_text let only UTF-8 in */
-        if (code == '\n')
-            fputs("\\n", stream);
-        else if (code == '"' || code == '\\')
-            fprintf(stream, "\\%c", (char)code);
-        else if (needs_escape(code))
-            fprintf(stream, "\\u%04X", (unsigned)code);
-        else
-            fwrite(start, 1, (size_t)(text - start), stream);
-    }
-    fputc('"', stream);
-}
-
-static void write_value(const option *o, const char *text, FILE *stream) {
-    bool is_text = o->kind == OPTION_WORD || o->kind == OPTION_TEXT;
-    if (is_text && !is_plain(text))
-        write_quoted(text, stream);
-    else
-        fputs(text, stream);
-}
-
-void options_write_yaml(const option *list, int count, const void *settings, FILE *stream) {
-    for (int i = 0; i < count; i++) {
-        char text[OPTION_TEXT_SIZE];
-        get_one(&list[i], settings, text);
-        fprintf(stream, "%s: ", list[i].key);
-        write_value(&list[i], text, stream);
-        fputc('\n', stream);
-    }
 }
 
 /* ---- help ------------------------------------------------------------------------------------ */

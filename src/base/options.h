@@ -14,15 +14,16 @@
  *     TRY(options_read_yaml(OPTIONS_OF(model_list), &o, "recipe.yaml"));
  *     TRY(options_set_pair(OPTIONS_OF(model_list), &o, "lr=0.1"));
  *
- * A line is kind, name, default, then the least and the greatest value (INT, FLOAT) or the choices
- * (WORD), then the help.  A list may contain another: #define ALL(X, T) MODEL_OPTIONS(X, T) X(...).
+ * A line is kind, name, default, then the smallest and the largest value (INT, FLOAT) or the
+ * choices (WORD), then the help.  A list may contain another:
+ *     #define ALL(X, T) MODEL_OPTIONS(X, T) X(...)
  *
- * Owns the struct's fields, defaults, keys, checks, help, and the YAML read and written.  A key is
- * the field's name; '-' in a given key stands for '_', so that flags need no second name.  Which
- * flags there are and where files lie is left to the program.  Nothing depends on the locale.
+ * Owns the fields of the struct, defaults, keys, checks, help, and reading and writing YAML.  A key
+ * is the name of the field; '-' in a given key stands for '_', so that flags need no second name.
+ * Which flags exist and where files are is left to the program.  Nothing depends on the locale.
  *
- * What fails changes nothing: after a failed read the struct is as before.  Messages name the
- * setting and what it may be; those about a file begin with FILE:LINE. */
+ * A call that fails changes nothing.  Messages name the setting and its allowed values; those about
+ * a file begin with FILE:LINE. */
 #ifndef CONR_OPTIONS_H
 #define CONR_OPTIONS_H
 
@@ -30,7 +31,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { OPTION_TEXT_SIZE = 256 }; /* bytes of a WORD or TEXT, its ending 0 included */
+enum { OPTION_TEXT_SIZE = 256 }; /* bytes of a WORD or TEXT, including the NUL */
 
 typedef enum option_kind {
     OPTION_INT,   /* int */
@@ -40,13 +41,13 @@ typedef enum option_kind {
     OPTION_TEXT   /* char[OPTION_TEXT_SIZE], UTF-8 */
 } option_kind;
 
-/* One setting.  All texts are literals of the list. */
+/* One setting.  All texts are literals in the list. */
 typedef struct option {
     const char *key;
     option_kind kind;
     size_t at;           /* offset of the field in its struct */
     double number;       /* default of INT, FLOAT, BOOL */
-    double low, high;    /* allowed in INT, FLOAT, both included; INFINITY (FLOAT) where open */
+    double low, high;    /* range of INT, FLOAT, both included; FLOAT: +-INFINITY if unbounded */
     const char *text;    /* default of WORD, TEXT */
     const char *choices; /* of a WORD, "a|b|c" */
     const char *help;
@@ -83,26 +84,26 @@ typedef struct option {
 
 void options_default(const option *list, int count, void *settings);
 
-/* value: as in YAML but without quotes; BOOL also yes, no, on, off, 1, 0. */
+/* value: as in YAML, but without quotes; BOOL also yes, no, on, off, 1, 0. */
 int options_set(const option *list, int count, void *settings, const char *key, const char *value);
 int options_set_pair(const option *list, int count, void *settings,
                      const char *pair); /* "key=value" */
 
-/* One setting as text which options_set would take. */
+/* One setting as text that options_set accepts. */
 int options_get_text(const option *list, int count, const void *settings, const char *key,
                      char out[OPTION_TEXT_SIZE]);
 
-/* A flat mapping of keys to values; settings it does not name stay as they are. */
+/* Reads a flat mapping of keys to values; settings that it does not name stay as they are. */
 int options_read_yaml(const option *list, int count, void *settings, const char *path);
-/* The same from memory: text of `length` bytes, not ended by a 0, which messages call `name`. */
+/* The same from memory: text of `length` bytes that messages call `name`. */
 int options_read_yaml_text(const option *list, int count, void *settings, const char *name,
                            const char *text, size_t length);
 
-/* Every setting, one line each, so that reading gives the same bits.  Errors stay in the stream
- * (file_new_commit finds them). */
+/* Writes every setting on a line, so that reading gives the same bits.  Errors stay in the stream
+ * (file_new_commit reports them). */
 void options_write_yaml(const option *list, int count, const void *settings, FILE *stream);
 
-/* One line for each setting: key, default, what it may be, help; aligned. */
+/* Prints one line per setting: key, default, allowed values, help; aligned. */
 void options_help(const option *list, int count, FILE *stream);
 
 #endif

@@ -1,11 +1,12 @@
-/* rng.c: normal draws.  Own logarithm and contraction off (see CMakeLists.txt), so that a seed
- * gives the same first weights with every compiler, C library and processor. */
+/* rng.c: normal draws.  With a logarithm of its own, and compiled without contraction (see
+ * CMakeLists.txt), so that a seed gives the same initial weights with every compiler, C library and
+ * processor. */
 #include "base/rng.h"
 
 #include <math.h>
 
 /* Natural logarithm of x > 0: x = m 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh((m-1)/(m+1))
- * by its series, here cut below 1e-16. */
+ * by its series, truncated below 1e-16. */
 static double natural_log(double x) {
     int e;
     double m = frexp(x, &e);

@@ -1,9 +1,9 @@
 /* rng.h: random numbers that belong to the datum.
  *
- * Philox4x32-10 (Salmon et al., 2011) turns a counter and a key into numbers without any state, so
- * a draw depends on seed, epoch, image and purpose, never on who asks first: the same on one
- * thread or many, CPU or GPU, and after a resume.  Compiled for both by nvcc; only integer
- * operations and exact conversions here. */
+ * Philox4x32-10 (Salmon et al., 2011) turns a counter and a key into random bits without any state.
+ * So a draw depends on seed, epoch, image and purpose, never on who draws first: it is the same
+ * with one thread or many, on CPU or GPU, and after a resume.  nvcc compiles this file for both,
+ * so it uses only integer operations and exact conversions. */
 #ifndef CONR_RNG_H
 #define CONR_RNG_H
 
@@ -15,23 +15,23 @@
 #define BOTH_SIDES
 #endif
 
-/* What a stream is for.  Streams of different purpose never meet. */
+/* The purpose of a stream.  Streams of different purposes are independent. */
 enum {
     RNG_VIEW_A = 0, /* the two views of an image */
     RNG_VIEW_B = 1,
-    RNG_ORDER,   /* the epoch's order of images */
-    RNG_WEIGHTS, /* initialization; the "image" is the tensor's number */
+    RNG_ORDER,   /* the order of images in an epoch */
+    RNG_WEIGHTS, /* initialization; the "image" is the number of the tensor */
     RNG_KMEANS,
-    RNG_QUEUE, /* MoCo's first keys */
+    RNG_QUEUE, /* the first keys of MoCo */
     RNG_TEST,
-    RNG_GROUPS, /* of batch statistics, drawn anew each step */
-    RNG_BALANCE /* an epoch by the size of clusters */
+    RNG_GROUPS, /* of batch statistics, drawn in every step */
+    RNG_BALANCE /* the images of an epoch that is balanced by cluster size */
 };
 
 typedef struct rng {
-    uint32_t key[2], counter[4]; /* counter[0] runs over the blocks of one stream */
-    uint32_t block[4];           /* four numbers at a time, the next one first */
-    int used;                    /* of them */
+    uint32_t key[2], counter[4]; /* counter[0] counts the blocks of one stream */
+    uint32_t block[4];           /* four words at a time, the next one first */
+    int used;                    /* words of the block that are used up */
 } rng;
 
 /* out = Philox4x32-10(counter, key) */
@@ -66,7 +66,7 @@ static inline BOTH_SIDES uint32_t rng_bits(rng *r) {
         r->counter[0]++;
         r->used = 0;
     }
-    /* taken from the front, not by index: so a GPU keeps the block in registers */
+    /* from the front, not by index, so that a GPU can keep the block in registers */
     uint32_t bits = r->block[0];
     r->block[0] = r->block[1], r->block[1] = r->block[2], r->block[2] = r->block[3];
     r->used++;
@@ -88,10 +88,10 @@ static inline BOTH_SIDES uint32_t rng_below(rng *r, uint32_t n) {
     return (uint32_t)(product >> 32);
 }
 
-/* Standard normal, by the polar method; host only (rng.c), the same bits on every machine. */
+/* Standard normal, by the polar method; host only (rng.c), with the same bits on every machine. */
 double rng_normal(rng *r);
 
-/* The order of an epoch: a keyed bijection of {0, ..., n-1}.  Item i is computed, not stored. */
+/* The order of an epoch: a keyed bijection of {0, ..., n-1}, computed on demand, not stored. */
 typedef struct rng_order {
     uint32_t key[8];
     uint32_t n;

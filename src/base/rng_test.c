@@ -1,4 +1,4 @@
-/* rng_test.c: known answers of Philox, and the properties that the rest relies on. */
+/* rng_test.c: known answers of Philox, and the properties that other code relies on. */
 #include "base/rng.h"
 #include "base/test_help.h"
 
@@ -106,7 +106,7 @@ static void order_is_a_bijection(void **state) {
     assert_true(rng_order_at(&o, 3999999999u) < 4000000000u);
 }
 
-/* Where an image stands is spread evenly over epochs, and neighbors do not stay together. */
+/* The position of an image is uniform over epochs, and neighbors do not stay together. */
 static void order_shuffles(void **state) {
     (void)state;
     enum { N = 1000, EPOCHS = 2000, BINS = 10 };

@@ -1,4 +1,4 @@
-/* status.c: the thread's message, and the end after a broken promise. */
+/* status.c: the message of each thread, and the abort after a failed ASSERT. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -12,14 +12,15 @@ int fail(int code, const char *format, ...) {
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    for (char *c = message; *c; c++) /* names of files may hold anything; a message is one line */
+    for (char *c = message; *c; c++) /* file names may contain anything; a message is one line */
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
     return code;
 }
 
 int fail_memory(const char *what, double bytes) {
-    return fail(CONR_ENOMEM, "%s: no memory for %.1f MiB; close other programs or ask for less",
-                what, bytes / (1 << 20));
+    return fail(CONR_ENOMEM,
+                "%s: not enough memory for %.1f MiB; close other programs or ask for less", what,
+                bytes / (1 << 20));
 }
 
 const char *conr_error(void) { return message; }
@@ -37,7 +38,7 @@ const char *conr_error_text(int code) {
 const char *conr_version(void) { return CONR_VERSION; }
 
 void assert_broken(const char *promise, const char *file, int line) {
-    fprintf(stderr, "conr: %s:%d: broken promise: %s; this is a bug in conr, please report it\n",
+    fprintf(stderr, "conr: %s:%d: assertion failed: %s; this is a bug in conr, please report it\n",
             file, line, promise);
     abort();
 }

@@ -1,7 +1,8 @@
-/* status.h: how every function of conr fails.
+/* status.h: how functions of conr fail.
  *
- * What can fail returns 0 or a negative CONR_E* code and has set the thread's message by fail().
- * A broken promise between our own functions is no failure but a bug: always-on ASSERT. */
+ * A function that can fail returns 0, or a negative CONR_E* code after it has set the thread's
+ * message with fail().  A broken promise between our own functions is not a failure but a bug: it
+ * is checked by ASSERT, in every build. */
 #ifndef CONR_STATUS_H
 #define CONR_STATUS_H
 
@@ -10,10 +11,10 @@
 /* Sets this thread's message, "WHAT: WHY; REMEDY" (no newline), and returns code. */
 int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* fail(CONR_ENOMEM, ...) for an allocation of this many bytes. */
+/* fail(CONR_ENOMEM, ...) for an allocation of so many bytes. */
 int fail_memory(const char *what, double bytes);
 
-/* Within a function that has `int rc = 0;` and a label `done:` which frees and returns rc. */
+/* For functions with `int rc = 0;` and a label `done:` that frees everything and returns rc. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((rc = (call)) < 0) goto done;                                                          \

@@ -1,11 +1,11 @@
 /* tensors.c: the safetensors format.
  *
- * Owns the header's meaning and the layout of the numbers: tensors lie one behind the other, in the
- * order of their offsets, without overlap or hole, up to the end of the file, as the official
- * reader demands.  JSON is left to jansson, files to file.c, the change of numbers to npy.c.
+ * Owns the meaning of the header and the layout of the data: tensors follow one another in the
+ * order of their offsets, without overlap or gap, up to the end of the file, as the official reader
+ * demands.  JSON is left to jansson, files to file.c, conversions to npy.c.
  *
- * Names are refused where they hold control characters: they end up in messages of one line, on
- * terminals and in reports. */
+ * Names with control characters are refused: names end up in one-line messages, on terminals and in
+ * reports. */
 #include "base/tensors.h"
 
 #include "base/file.h"
@@ -58,12 +58,12 @@ static int check_name(const char *file, const char *name) {
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             return fail(CONR_EFORMAT,
-                        "%s: a name in it holds a control character; rename the tensor", file);
+                        "%s: a name in it contains a control character; rename the tensor", file);
     return 0;
 }
 
 static int fail_tensor(const tensors *f, const char *name, const char *why) {
-    return fail(CONR_EFORMAT, "%s: tensor '%.100s' %s; was the file damaged?", f->path, name, why);
+    return fail(CONR_EFORMAT, "%s: tensor '%.100s' %s; is the file damaged?", f->path, name, why);
 }
 
 static int read_type(const tensors *f, const json_t *value, tensor *t) {
@@ -74,8 +74,8 @@ static int read_type(const tensors *f, const json_t *value, tensor *t) {
             t->type = (tensor_type)i;
             return 0;
         }
-    return fail(CONR_EFORMAT, "%s: tensor '%.100s' has a dtype that conr does not read; %s",
-                f->path, t->name, "save it as F32");
+    return fail(CONR_EFORMAT, "%s: tensor '%.100s' has an unsupported dtype; %s", f->path, t->name,
+                "save it as F32");
 }
 
 static int read_shape(const tensors *f, const json_t *value, tensor *t) {
@@ -88,7 +88,7 @@ static int read_shape(const tensors *f, const json_t *value, tensor *t) {
     for (size_t i = 0; i < n; i++) {
         const json_t *size = json_array_get(value, i);
         if (!json_is_integer(size) || json_integer_value(size) < 0)
-            return fail_tensor(f, t->name, "has a size that is no whole number");
+            return fail_tensor(f, t->name, "has a size that is not a whole number");
         t->dim[i] = json_integer_value(size);
     }
     if (!npy_count(t->dim, t->n_dims, tensor_size(t->type), &t->count))
@@ -96,7 +96,7 @@ static int read_shape(const tensors *f, const json_t *value, tensor *t) {
     return 0;
 }
 
-/* Where the tensor's bytes are among the n bytes at data; they must be as many as it needs. */
+/* Finds the tensor among the n bytes at data; its bytes must match its shape and type. */
 static int read_offsets(const tensors *f, const json_t *value, const unsigned char *data, size_t n,
                         tensor *t) {
     const json_t *begin = json_array_get(value, 0), *end = json_array_get(value, 1);
@@ -116,14 +116,14 @@ static int read_notes(tensors *f, const json_t *notes) {
     json_t *value;
     arena *a = &f->memory->small;
     if (!json_is_object(notes))
-        return fail(CONR_EFORMAT, "%s: its %s is no object; was the file damaged?", f->path,
+        return fail(CONR_EFORMAT, "%s: its %s is not an object; is the file damaged?", f->path,
                     metadata_key);
     f->note = arena_alloc(a, json_object_size(notes) * sizeof *f->note);
     if (!f->note) return CONR_ENOMEM;
     json_object_foreach((json_t *)notes, key, value) {
         if (check_name(f->path, key) < 0) return CONR_EFORMAT;
         if (!json_is_string(value))
-            return fail(CONR_EFORMAT, "%s: its metadata '%.100s' is no text; was it damaged?",
+            return fail(CONR_EFORMAT, "%s: its metadata '%.100s' is not text; is it damaged?",
                         f->path, key);
         tensor_note *note = &f->note[f->n_notes++];
         note->key = arena_text(a, key, strlen(key));
@@ -147,7 +147,7 @@ done:
     return rc;
 }
 
-/* By place; an empty tensor comes before the one that starts where it is. */
+/* By position; an empty tensor comes before the one that starts at the same place. */
 static int compare_places(const void *left, const void *right) {
     const tensor *a = left, *b = right;
     if (a->data != b->data) return (const char *)a->data < (const char *)b->data ? -1 : 1;
@@ -164,28 +164,28 @@ static int check_layout(tensors *f, const unsigned char *data, size_t n) {
         if (t->data != at)
             return fail_tensor(f, t->name,
                                (const unsigned char *)t->data < at ? "overlaps the one before it"
-                                                                   : "has a hole before it");
+                                                                   : "has a gap before it");
         at += tensor_bytes(t);
     }
     if (at != data + n)
-        return fail(CONR_EFORMAT, "%s: holds %zu bytes that belong to no tensor; was it damaged?",
+        return fail(CONR_EFORMAT, "%s: holds %zu bytes that belong to no tensor; is it damaged?",
                     f->path, n - (size_t)(at - data));
     return 0;
 }
 
-/* The parsed header, owned by the caller, and where the numbers start. */
+/* The parsed header, owned by the caller, and where the data starts. */
 static int read_header(const char *name, const unsigned char *bytes, size_t n, json_t **header,
                        size_t *start) {
     uint64_t length;
     json_error_t error;
     if (n < LENGTH_BYTES)
-        return fail(CONR_EFORMAT, "%s: is no safetensors file: %s; was it cut short?", name,
-                    n ? "only a few bytes" : "empty");
+        return fail(CONR_EFORMAT, "%s: is not a safetensors file: it %s; was it cut short?", name,
+                    n ? "has only a few bytes" : "is empty");
     memcpy(&length, bytes, sizeof length);
     if (length > HEADER_LIMIT || length > n - LENGTH_BYTES)
         return fail(CONR_EFORMAT,
-                    "%s: claims a header of %" PRIu64 " bytes; is it safetensors, and whole?", name,
-                    length);
+                    "%s: claims a header of %" PRIu64 " bytes; is it a whole safetensors file?",
+                    name, length);
     const char *text = (const char *)bytes + LENGTH_BYTES;
     *start = LENGTH_BYTES + (size_t)length;
     *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
@@ -194,8 +194,8 @@ static int read_header(const char *name, const unsigned char *bytes, size_t n, j
         return fail_memory(name, (double)length);
     if (!*header && json_error_code(&error) == json_error_duplicate_key)
         return fail(CONR_EFORMAT, "%s: has the same name twice; write the file again", name);
-    /* jansson's own words may quote a line break of the file */
-    return fail(CONR_EFORMAT, "%s: its header is no JSON object (byte %d); is it safetensors?",
+    /* jansson's own message may quote a line break of the file */
+    return fail(CONR_EFORMAT, "%s: its header is not a JSON object (byte %d); is it safetensors?",
                 name, *header ? 0 : error.position);
 }
 
@@ -259,7 +259,7 @@ const char *tensors_note(const tensors *t, const char *key) {
     return NULL;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 uint16_t tensor_half(float x) {
     uint32_t bits;
@@ -286,7 +286,7 @@ static void floats_of_bf16(const unsigned char *in, size_t count, float *out) {
     }
 }
 
-/* Counters (num_batches_tracked) come as I64; past 2^24 a float would change them silently. */
+/* Counters (num_batches_tracked) are I64; a float would silently change those above 2^24. */
 static bool is_exact(int64_t value) {
     float f = (float)value;
     return f >= -0x1p63f && f < 0x1p63f && (int64_t)f == value;
@@ -302,15 +302,15 @@ int tensors_floats(const tensors *file, const tensor *t, float *out) {
         int64_t value;
         memcpy(&value, (const char *)t->data + i * sizeof value, sizeof value);
         if (!is_exact(value))
-            return fail(CONR_ENUMBER, "%s: tensor '%.100s' holds %" PRId64 "; %s", file->path,
-                        t->name, value, "no float is equal to it, save it as F32");
+            return fail(CONR_ENUMBER, "%s: tensor '%.100s' holds %" PRId64 ", %s", file->path,
+                        t->name, value, "which is not exact as a float; save it as F32");
     }
     for (size_t i = 0; t->type == TENSOR_F64 && i < t->count; i++) {
         double value;
         memcpy(&value, (const char *)t->data + i * sizeof value, sizeof value);
         if (isinf(out[i]) && !isinf(value))
-            return fail(CONR_ENUMBER, "%s: tensor '%.100s' holds %g; %s", file->path, t->name,
-                        value, "it is beyond the range of float, rescale it");
+            return fail(CONR_ENUMBER, "%s: tensor '%.100s' holds %g, %s", file->path, t->name,
+                        value, "which is beyond the range of float; rescale it");
     }
     return 0;
 }
@@ -350,7 +350,7 @@ int tensors_take(const tensors *file, const char *name, int n_dims, const int64_
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Adds name to object.  Takes value, which is NULL where jansson could not make it. */
+/* Adds value to object under this name.  Owns value, which is NULL if jansson could not make it. */
 static int add(const char *path, json_t *object, const char *name, json_t *value) {
     int rc = 0;
     TRY(check_name(path, name));
@@ -363,7 +363,7 @@ done:
     return rc;
 }
 
-/* [begin, end) are the tensor's bytes behind the header. */
+/* [begin, end): the bytes of the tensor, counted from the end of the header. */
 static json_t *describe(const tensor *t, size_t begin, size_t end) {
     json_t *shape = json_array();
     for (int i = 0; i < t->n_dims; i++) json_array_append_new(shape, json_integer(t->dim[i]));
@@ -371,7 +371,7 @@ static json_t *describe(const tensor *t, size_t begin, size_t end) {
                      "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
-/* Large numbers first: so every tensor is aligned without a hole, which the format forbids. */
+/* Large elements first: so every tensor is aligned without a gap, which the format forbids. */
 static int make_header(const char *path, const tensor *t, int n, const tensor_note *note,
                        int n_notes, json_t **out) {
     int rc = 0;
@@ -381,7 +381,7 @@ static int make_header(const char *path, const tensor *t, int n, const tensor_no
     if (!notes || !*out) TRY(fail_memory(path, 1));
     for (int i = 0; i < n_notes; i++)
         TRY(add(path, notes, note[i].key, json_string(note[i].value)));
-    /* always, also when empty: so no tensor can take its name */
+    /* always, even if empty: so no tensor can take its name */
     TRY(add(path, *out, metadata_key, json_incref(notes)));
     for (size_t size = 8; size; size /= 2)
         for (int i = 0; i < n; i++) {
@@ -397,7 +397,7 @@ done:
     return rc;
 }
 
-/* The tensors of numbers of this many bytes: their bytes, in the given order. */
+/* Writes the tensors whose elements have `size` bytes, in the given order. */
 static void write_numbers(FILE *stream, const tensor *t, int n, size_t size) {
     for (int i = 0; i < n; i++)
         if (tensor_size(t[i].type) == size && t[i].count)
@@ -414,7 +414,7 @@ int tensors_write(const char *path, const tensor *tensor, int n, const tensor_no
     text = json_dumps(header, JSON_COMPACT);
     if (!text) TRY(fail_memory(path, 1));
     size_t length = strlen(text);
-    uint64_t padded = (length + 7) / 8 * 8; /* the numbers start on 8 bytes */
+    uint64_t padded = (length + 7) / 8 * 8; /* the data is aligned to 8 bytes */
     if (padded > HEADER_LIMIT)
         TRY(fail(CONR_EINVAL, "%s: a header of %zu bytes is too long; write fewer tensors", path,
                  length));

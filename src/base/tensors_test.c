@@ -1,4 +1,4 @@
-/* tensors_test.c: files of the official safetensors, files of ours, and files that lie. */
+/* tensors_test.c: files written by the official safetensors, by conr, and malformed files. */
 #include "base/tensors.h"
 
 #include "base/file.h"
@@ -69,7 +69,7 @@ static void says_what_does_not_fit(void **state) {
     tensors_close(&f);
 }
 
-/* Each prefix, in memory of exactly its size so that the sanitizer sees a read behind its end. */
+/* Each prefix, in memory of exactly its size, so that the sanitizer sees a read past its end. */
 static void refuses_every_cut_file(void **state) {
     (void)state;
     for (size_t length = 0; length < sizeof official - 1; length++) {
@@ -114,8 +114,8 @@ static void refuses_header_lengths_that_lie(void **state) {
     tensors f;
     assert_fails(CONR_EFORMAT, "empty", tensors_parse("none", NULL, 0, &f));
     assert_fails(CONR_EFORMAT, "only a few bytes", tensors_parse("few", BYTES("1234567"), &f));
-    assert_fails(CONR_EFORMAT, "no JSON object", parse_made("{}", 0, 0, &f));
-    assert_fails(CONR_EFORMAT, "no JSON object", parse_made("{}", 1, 0, &f));
+    assert_fails(CONR_EFORMAT, "not a JSON object", parse_made("{}", 0, 0, &f));
+    assert_fails(CONR_EFORMAT, "not a JSON object", parse_made("{}", 1, 0, &f));
     assert_fails(CONR_EFORMAT, "header of 3 bytes", parse_made("{}", 3, 0, &f));
     assert_fails(CONR_EFORMAT, "header of 9223372036854775807 bytes",
                  parse_made("{}", INT64_MAX, 0, &f));
@@ -144,12 +144,12 @@ static void refuses_headers_that_lie(void **state) {
     static const struct {
         const char *header, *message;
     } bad[] = {
-        {"[]", "no JSON object"},
-        {" {}", "no JSON object"},
-        {"null", "no JSON object"},
-        {"{}x", "no JSON object"},
-        {"{\"\377\":1}", "no JSON object"},
-        {"{\"a\\u0000b\":1}", "no JSON object"},
+        {"[]", "not a JSON object"},
+        {" {}", "not a JSON object"},
+        {"null", "not a JSON object"},
+        {"{}x", "not a JSON object"},
+        {"{\"\377\":1}", "not a JSON object"},
+        {"{\"a\\u0000b\":1}", "not a JSON object"},
         {"{\"x\\n\\ty\":1}", "control character"},
         {"{\"x\177\":1}", "control character"},
         {"{\"x\":1}", "tensor 'x' has no dtype"},
@@ -157,17 +157,17 @@ static void refuses_headers_that_lie(void **state) {
         {"{\"x\":{\"dtype\":\"F32\"}}", "tensor 'x' has no shape"},
         {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4]}}", "tensor 'x' has no data_offsets"},
         {ONE("4", "[4]", "[0,16]"), "has no dtype"},
-        {ONE("\"F31\"", "[4]", "[0,16]"), "a dtype that conr does not read"},
-        {ONE("\"f32\"", "[4]", "[0,16]"), "a dtype that conr does not read"},
-        {ONE("\"U64\"", "[2]", "[0,16]"), "a dtype that conr does not read"},
+        {ONE("\"F31\"", "[4]", "[0,16]"), "an unsupported dtype"},
+        {ONE("\"f32\"", "[4]", "[0,16]"), "an unsupported dtype"},
+        {ONE("\"U64\"", "[2]", "[0,16]"), "an unsupported dtype"},
         {ONE("\"F32\"", "4", "[0,16]"), "has no shape"},
-        {ONE("\"F32\"", "[4.0]", "[0,16]"), "no whole number"},
-        {ONE("\"F32\"", "[\"4\"]", "[0,16]"), "no whole number"},
-        {ONE("\"F32\"", "[-4]", "[0,16]"), "no whole number"},
-        {ONE("\"F32\"", "[-2,-2]", "[0,16]"), "no whole number"},
+        {ONE("\"F32\"", "[4.0]", "[0,16]"), "not a whole number"},
+        {ONE("\"F32\"", "[\"4\"]", "[0,16]"), "not a whole number"},
+        {ONE("\"F32\"", "[-4]", "[0,16]"), "not a whole number"},
+        {ONE("\"F32\"", "[-2,-2]", "[0,16]"), "not a whole number"},
         {ONE("\"F32\"", "[1,1,1,1,1,1,1,1,4]", "[0,16]"), "more than 8 dimensions"},
         {ONE("\"F32\"", "[9223372036854775807]", "[0,16]"), "larger than any memory"},
-        {ONE("\"F32\"", "[9223372036854775808]", "[0,16]"), "no JSON object"},
+        {ONE("\"F32\"", "[9223372036854775808]", "[0,16]"), "not a JSON object"},
         {ONE("\"F32\"", "[4294967296,4294967296,4]", "[0,16]"), "larger than any memory"},
         {ONE("\"F32\"", "[0,4294967296,4294967296]", "[0,0]"), "larger than any memory"},
         {ONE("\"F32\"", "[4]", "[]"), "has no data_offsets"},
@@ -181,21 +181,21 @@ static void refuses_headers_that_lie(void **state) {
         {ONE("\"F32\"", "[3]", "[0,16]"), "do not match its shape and dtype"},
         {ONE("\"F64\"", "[4]", "[0,16]"), "do not match its shape and dtype"},
         {ONE("\"F32\"", "[3]", "[0,12]"), "4 bytes that belong to no tensor"},
-        {ONE("\"F32\"", "[3]", "[4,16]"), "'x' has a hole before it"},
+        {ONE("\"F32\"", "[3]", "[4,16]"), "'x' has a gap before it"},
         {"{}", "16 bytes that belong to no tensor"},
         {TWO("[0,8]", "[0,8]"), "'y' overlaps"},
-        {TWO("[8,16]", "[4,12]"), "'y' has a hole before it"},
+        {TWO("[8,16]", "[4,12]"), "'y' has a gap before it"},
         {TWO("[0,8]", "[4,12]"), "'y' overlaps the one before it"},
         {"{\"x\":{\"dtype\":\"U8\",\"shape\":[6],\"data_offsets\":[0,6]},"
          "\"y\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}",
-         "'y' has a hole before it"},
+         "'y' has a gap before it"},
         {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
          "\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
          "the same name twice"},
         {"{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
          "the same name twice"},
-        {"{\"__metadata__\":[]}", "__metadata__ is no object"},
-        {"{\"__metadata__\":{\"k\":1}}", "metadata 'k' is no text"},
+        {"{\"__metadata__\":[]}", "__metadata__ is not an object"},
+        {"{\"__metadata__\":{\"k\":1}}", "metadata 'k' is not text"},
         {"{\"__metadata__\":{\"k\":\"a\",\"k\":\"b\"}}", "the same name twice"},
         {"{\"__metadata__\":{\"k\\u001b\":\"a\"}}", "control character"},
     };
@@ -231,9 +231,9 @@ static void refuses_deep_nesting(void **state) {
     strcpy(header, "{\"x\":");
     memset(header + 5, '[', DEPTH);
     header[DEPTH + 5] = 0;
-    assert_fails(CONR_EFORMAT, "no JSON object", parse_made(header, -1, 0, &f));
+    assert_fails(CONR_EFORMAT, "not a JSON object", parse_made(header, -1, 0, &f));
     for (int i = 0; i + 5 <= DEPTH; i += 5) memcpy(header + i, "{\"x\":", 5);
-    assert_fails(CONR_EFORMAT, "no JSON object", parse_made(header, -1, 0, &f));
+    assert_fails(CONR_EFORMAT, "not a JSON object", parse_made(header, -1, 0, &f));
     free(header);
 }
 

@@ -1,4 +1,4 @@
-/* test_help.c: comparing numbers, temporary and golden files for the tests. */
+/* test_help.c: comparisons, temporary files and golden files for the tests. */
 #include "base/test_help.h"
 
 #include <ftw.h>

@@ -1,4 +1,4 @@
-/* test_help.h: what every test program needs beside cmocka. */
+/* test_help.h: what every test program needs in addition to cmocka. */
 #ifndef CONR_TEST_HELP_H
 #define CONR_TEST_HELP_H
 
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-/* cmocka's fail() stands in the way of ours in status.h. */
+/* cmocka's fail() conflicts with ours in status.h. */
 #undef fail
 #undef fail_msg
 #define fail_msg(...)                                                                              \
@@ -31,7 +31,7 @@
 #define assert_fails(code, text, call) check_fails((call), code, text, #call, __FILE__, __LINE__)
 void check_fails(int rc, int code, const char *text, const char *call, const char *file, int line);
 
-/* |a - b| / |b| over n numbers (Euclidean norms); |a| where b is all zero.  NaN gives infinity. */
+/* |a - b| / |b| over n values (Euclidean norms); |a| if b is all zero.  NaN gives infinity. */
 double relative_error(const float *a, const float *b, size_t n);
 
 /* relative_error(a, b, n) <= bound, else the test fails and names `what`. */
@@ -39,8 +39,8 @@ double relative_error(const float *a, const float *b, size_t n);
 void check_close(const char *what, const float *a, const float *b, size_t n, double bound,
                  const char *file, int line);
 
-/* A fresh folder for this test program, removed at exit; and the path of a file in it (static
- * memory, good for the last four calls). */
+/* The path of a file in a fresh folder, which is made for this test program and removed at exit
+ * (static memory, valid for the last four calls). */
 const char *temporary_path(const char *name);
 
 /* The path of a committed golden file (static memory, as above). */

@@ -1,15 +1,16 @@
-/* choose.c: how many clusters there are: as many as neighbors confirm.
+/* choose.c: chooses the number of clusters: the one that neighbors confirm.
  *
- * Rows are joined with their nearest ones.  A clustering is good if joined rows share a cluster
- * more often than its sizes alone would have it: modularity (Newman & Girvan 2004),
+ * Each row has edges to its nearest rows.  A clustering is good if the ends of an edge share a
+ * cluster more often than the sizes of the clusters would explain: modularity (Newman & Girvan
+ * 2004),
  *
  *     Q(K) = share of the edges that stay within a cluster - WEIGHT sum over clusters of share^2
  *
- * where a cluster's share is that of all edges' ends.  A cluster more lowers the second sum, and
- * cuts edges: few where it parts two classes, many where it parts one.  K is where k-means reaches
- * the largest Q in the mean.  WEIGHT (the resolution of Reichardt & Bornholdt 2006) is below 1
- * since a class of learned features consists of lumps, which 1 takes for clusters.
- * docs/choosing-k.md compares this with others. */
+ * where the share of a cluster is its fraction of all ends of edges.  One more cluster lowers the
+ * second sum and cuts edges: few if it separates two classes, many if it splits one.  K is the
+ * number for which k-means reaches the largest mean Q.  WEIGHT (the resolution of Reichardt &
+ * Bornholdt 2006) is below 1, since a class of learned features consists of lumps, which a weight
+ * of 1 takes for clusters.  docs/choosing-k.md compares this with other methods. */
 #include "clusters/points.h"
 
 #include "base/memory.h"
@@ -23,16 +24,16 @@
 #include <string.h>
 
 enum {
-    SAMPLE = 6000, /* rows that are looked at, at most */
-    NEAREST = 20,  /* of each row, */
-    FEW = 50,      /* but one for so many rows: edges must not leave a small class */
-    BLOCK = 512,   /* rows whose neighbors are looked for at once */
-    TRIES = 3,     /* clusterings for each K, whose mean counts: where they differ it is lower */
-    RESTARTS = 2   /* of k-means in each of them */
+    SAMPLE = 6000, /* rows that are used, at most */
+    NEAREST = 20,  /* neighbors of each row, but */
+    FEW = 50,      /* at most one per FEW rows: edges must not leave a small class */
+    BLOCK = 512,   /* rows whose neighbors are searched at a time */
+    TRIES = 3,     /* clusterings for each K; their mean counts, which is lower if they differ */
+    RESTARTS = 2   /* of k-means in each try */
 };
 
 #define WEIGHT 0.4
-#define BESIDE 0.02 /* so near to the best Q that the K beside it may have it */
+#define BESIDE 0.02 /* closer than this to the best Q: the K next to it may be the best */
 
 typedef struct chooser {
     conr *c;
@@ -127,9 +128,9 @@ done:
     return rc;
 }
 
-/* All of the range in steps that grow with K, the last one at `reached`; then, from the largest
- * on, those beside any that comes near the best.  0: all is seen that matters.
- * score: [last-low+1], -INFINITY where not looked at. */
+/* The next K to try: the whole range in steps that grow with K, the last one at `reached`; then,
+ * from the largest down, those next to any whose Q is close to the best.  0: done.
+ * score: [last-low+1], -INFINITY if not tried. */
 static int next_to_look_at(const double *score, int low, int last, int reached, int best) {
     if (reached < last) {
         int step = reached < 12 ? 1 : reached / 7;
@@ -148,10 +149,10 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
                          double *score) {
     int rc = 0;
     if ((rc = numbers_check("features", features, n, d)) < 0) return rc;
-    /* the runs of k-means in here are not the caller's to follow */
+    /* the caller gets no reports of the k-means runs in here */
     device dev = *c->dev, host = *c->host;
     conr quiet = *c;
-    quiet.together = false; /* one rank may be asking alone */
+    quiet.together = false; /* only one rank may be calling */
     dev.on_progress = host.on_progress = NULL;
     quiet.dev = &dev, quiet.host = c->host == c->dev ? &dev : &host;
     chooser s = {.c = &quiet, .o = o, .n = n < SAMPLE ? (int)n : SAMPLE, .d = (int)d};
@@ -159,7 +160,7 @@ int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
     if (low < 1 || high < low || low > s.n)
         return fail(CONR_EINVAL, "clusters: range %d-%d of %d rows; give 1 <= low <= high <= rows",
                     low, high, s.n);
-    int last = high < s.n / 2 ? high : s.n / 2; /* a cluster of one row has no edges within */
+    int last = high < s.n / 2 ? high : s.n / 2; /* a cluster of one row has no edges inside */
     for (int K = low; score && K <= high; K++) score[K - low] = -INFINITY;
     *chosen = low;
     if (last < low) return 0;

@@ -1,4 +1,8 @@
-/* kmeans.c: the public calls: k-means as the best of several runs, and the nearest centroid. */
+/* kmeans.c: the public calls: k-means as the best of several runs, and the nearest centroid.
+ *
+ * Every call exists in two forms: for arrays in host memory and for arrays in device memory.  The
+ * runs themselves are made by the host code (kmeans_host; seeding.c, lloyd.c, swap.c) or by the
+ * device's own operation (kmeans_device), whichever the device has. */
 #include "clusters/kmeans.h"
 
 #include "base/memory.h"
@@ -81,7 +85,7 @@ static int assign_features(device *dev, const float *features, int n, int d, con
     float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
     int rc = shift ? 0 : CONR_ENOMEM;
     TRY(rc);
-    /* of the centroids: a row's label depends on itself and them alone */
+    /* the mean of the centroids: so a row's label depends only on that row and on them */
     points_middle(centroids, K, d, shift);
     TRY(points_make(dev, features, n, d, metric, shift, &p));
     TRY(assign(dev, &p, centroids, K, labels, distances));
@@ -111,7 +115,7 @@ int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metri
 
 /* Collects steps for the caller's history. */
 typedef struct recorder {
-    conr_kmeans_history *to; /* NULL: nobody asked */
+    conr_kmeans_history *to; /* NULL: not wanted */
     int room;
     int failed;
 } recorder;
@@ -143,7 +147,7 @@ static int by_run(const void *a, const void *b) {
     return runs ? runs : left->iteration - right->iteration;
 }
 
-/* The steps of all ranks' runs, to all of them. */
+/* Gathers the steps of the runs of all ranks on every rank. */
 static int share_history(ranks *over, recorder *r) {
     int rc = 0, most = 0, steps = 0;
     size_t count = (size_t)over->count;
@@ -171,13 +175,15 @@ done:
     return rc;
 }
 
-/* After the runs from seeds, a third as many from the best so far with one center moved: they find
- * better ones more often than fresh seeds do, in fewer steps.  None where one run is wanted. */
+/* After the runs from seeds, a third as many start from the best so far with one center moved: they
+ * find a better result more often than fresh seeds do, in fewer steps.  None if only one run is
+ * wanted. */
 static int swaps_of(const conr_kmeans_options *o) {
     return o->restarts > 1 && o->clusters > 1 ? (o->restarts + 2) / 3 : 0;
 }
 
-/* The runs of one rank: as many as the others' of those from seeds; the last has the caller's. */
+/* The runs of one rank: an equal share of those from seeds; the last rank also makes the run from
+ * the caller's centroids. */
 typedef struct share {
     int first, count; /* from seeds */
     bool start;
@@ -191,20 +197,20 @@ static share share_of(const ranks *over, const conr_kmeans_options *o) {
                    .start = o->start && rank == ranks - 1};
 }
 
-/* A run and what it came to; INFINITY: none was made. */
+/* A run and its objective; INFINITY: none was made. */
 typedef struct outcome {
     double objective;
     int run, unused;
 } outcome;
 
-/* What all ranks have come to; all: [ranks]. */
+/* The outcomes of all ranks; all: [ranks]. */
 static int share_outcomes(ranks *over, const outcome *mine, outcome *all) {
     if (over) return ranks_all_gather(over, mine, sizeof *mine, all);
     *all = *mine;
     return 0;
 }
 
-/* The rank with the least objective, of equal ones that of the first run. */
+/* The rank with the lowest objective; among equals, the one with the earliest run. */
 static int least_of(const outcome *all, int ranks) {
     int who = 0;
     for (int r = 1; r < ranks; r++)
@@ -214,7 +220,7 @@ static int least_of(const outcome *all, int ranks) {
     return who;
 }
 
-/* k-means at work on points. */
+/* The state of k-means on points. */
 typedef struct work {
     device *dev;
     ranks *over; /* that share the runs, or NULL */
@@ -222,7 +228,7 @@ typedef struct work {
     const conr_kmeans_options *o;
     recorder *r;
     size_t size;         /* K d */
-    double *mean;        /* [K,d]: of the run at work */
+    double *mean;        /* [K,d]: of the current run */
     double *best;        /* [K,d]: of the best so far, on every rank */
     outcome least, *all; /* the best so far; [ranks] */
 } work;
@@ -232,7 +238,8 @@ static int run_one(work *w, int run, double *objective) {
     return rc < 0 ? rc : w->r->failed;
 }
 
-/* This rank's runs from seeds and from the caller's centroids, then the best of all ranks'. */
+/* Makes this rank's runs from seeds and from the caller's centroids, then finds the best of all
+ * ranks. */
 static int run_starts(work *w) {
     int rc = 0, K = w->o->clusters, d = w->p->d;
     share own = share_of(w->over, w->o);
@@ -263,8 +270,9 @@ done:
     return rc;
 }
 
-/* Runs from the best with one center moved, one after the other; ranks make as many of them at
- * once as they are, and those behind the first that is better count as not made. */
+/* Runs from the best result with one center moved, one after the other.  Ranks make one each at the
+ * same time; runs after the first that improves the result are discarded, so that the number of
+ * ranks changes nothing. */
 static int run_swaps(work *w) {
     int rc = 0, swaps = swaps_of(w->o), failed = 0;
     int rank = w->over ? w->over->rank : 0, ranks = w->over ? w->over->count : 1;
@@ -311,8 +319,8 @@ done:
     return rc;
 }
 
-/* All runs by the host's code; centroids: [K,d], as users see them. */
-static int kmeans_here(device *dev, ranks *over, const float *features, int n, int d,
+/* All runs, by the host code, on host memory; centroids: [K,d], as users see them. */
+static int kmeans_host(device *dev, ranks *over, const float *features, int n, int d,
                        const conr_kmeans_options *o, float *centroids,
                        conr_kmeans_history *history) {
     int rc = 0, best_run = 0;
@@ -333,8 +341,8 @@ done:
     return rc;
 }
 
-/* From rank `who` to all: bytes of device memory. */
-static int tell_there(device *dev, ranks *over, int who, void *x, size_t bytes) {
+/* Broadcasts bytes of device memory from rank `who`. */
+static int broadcast_device(device *dev, ranks *over, int who, void *x, size_t bytes) {
     int rc = 0;
     void *host = memory_new("k-means", bytes, 1);
     TRY(host ? 0 : CONR_ENOMEM);
@@ -347,10 +355,10 @@ done:
     return rc;
 }
 
-/* All runs by the device's own operation, on its memory.  history is the caller's to free. */
-static int kmeans_by_device(device *dev, ranks *over, const float *features, int n, int d,
-                            const conr_kmeans_options *o, float *centroids, int32_t *labels,
-                            conr_kmeans_history *history) {
+/* All runs, by the device's own operation, on device memory.  The caller frees history. */
+static int kmeans_device(device *dev, ranks *over, const float *features, int n, int d,
+                         const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                         conr_kmeans_history *history) {
     int rc = 0;
     share own = share_of(over, o);
     conr_kmeans_options part = *o;
@@ -369,17 +377,17 @@ static int kmeans_by_device(device *dev, ranks *over, const float *features, int
     TRY(share_history(over, &r));
     int who = least_of(all, over->count);
     history->objective = all[who].objective, history->run = all[who].run;
-    TRY(tell_there(dev, over, who, centroids, (size_t)o->clusters * d * sizeof *centroids));
-    TRY(tell_there(dev, over, who, labels, (size_t)n * sizeof *labels));
+    TRY(broadcast_device(dev, over, who, centroids, (size_t)o->clusters * d * sizeof *centroids));
+    TRY(broadcast_device(dev, over, who, labels, (size_t)n * sizeof *labels));
 done:
     free(all);
     return rc;
 }
 
-/* The same on features of the host. */
-static int kmeans_there(device *dev, ranks *over, const float *features, int n, int d,
-                        const conr_kmeans_options *o, float *centroids,
-                        conr_kmeans_history *history) {
+/* The same for features and centroids in host memory, which are copied. */
+static int kmeans_device_copied(device *dev, ranks *over, const float *features, int n, int d,
+                                const conr_kmeans_options *o, float *centroids,
+                                conr_kmeans_history *history) {
     int rc = 0;
     conr_kmeans_history found = {0};
     size_t size = (size_t)n * d * sizeof(float), result = (size_t)o->clusters * d * sizeof(float);
@@ -388,7 +396,7 @@ static int kmeans_there(device *dev, ranks *over, const float *features, int n, 
     TRY(dev->op.alloc(dev, result, &means));
     TRY(dev->op.alloc(dev, (size_t)n * sizeof(int32_t), &labels));
     TRY(dev->op.put(dev, x, features, size));
-    TRY(kmeans_by_device(dev, over, x, n, d, o, means, labels, &found));
+    TRY(kmeans_device(dev, over, x, n, d, o, means, labels, &found));
     TRY(dev->op.get(dev, centroids, means, result));
 done:
     dev->op.free(dev, x), dev->op.free(dev, means), dev->op.free(dev, labels);
@@ -399,10 +407,10 @@ done:
     return rc;
 }
 
-/* conr_kmeans of arrays in the host's memory. */
-static int kmeans_of_here(conr *c, ranks *over, const float *features, int64_t rows, int64_t width,
-                          const conr_kmeans_options *o, float *centroids, int32_t *labels,
-                          conr_kmeans_history *history) {
+/* conr_kmeans for arrays in host memory. */
+static int kmeans_host_arrays(conr *c, ranks *over, const float *features, int64_t rows,
+                              int64_t width, const conr_kmeans_options *o, float *centroids,
+                              int32_t *labels, conr_kmeans_history *history) {
     int rc = 0;
     if (history) *history = (conr_kmeans_history){0};
     if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
@@ -411,9 +419,10 @@ static int kmeans_of_here(conr *c, ranks *over, const float *features, int64_t r
     int n = (int)rows, d = (int)width;
     float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
     TRY(distances ? 0 : CONR_ENOMEM);
-    TRY(c->dev->op.kmeans ? kmeans_there(c->dev, over, features, n, d, o, centroids, history)
-                          : kmeans_here(c->host, over, features, n, d, o, centroids, history));
-    /* always by the host, as conr_assign does it: so that that gives the same labels */
+    TRY(c->dev->op.kmeans
+            ? kmeans_device_copied(c->dev, over, features, n, d, o, centroids, history)
+            : kmeans_host(c->host, over, features, n, d, o, centroids, history));
+    /* always on the host, as conr_assign does it, so that both give the same labels */
     TRY(assign_features(c->host, features, n, d, o->metric, centroids, o->clusters, labels,
                         distances));
     if (history) {
@@ -435,29 +444,29 @@ int kmeans_on_device(conr *c, ranks *over, const float *features, int64_t n, int
     device *dev = c->dev;
     size_t size = (size_t)o->clusters * d * sizeof *centroids, list = (size_t)n * sizeof *labels;
     void *means = NULL, *on = NULL;
-    if (!dev->op.kmeans) { /* then its memory is the host's */
-        TRY(kmeans_of_here(c, over, features, n, d, o, centroids, labels, history));
+    if (!dev->op.kmeans) { /* then its memory is host memory */
+        TRY(kmeans_host_arrays(c, over, features, n, d, o, centroids, labels, history));
     } else {
         *history = (conr_kmeans_history){0};
         TRY(check_options(o, n));
         TRY(dev->op.alloc(dev, size, &means));
         TRY(dev->op.alloc(dev, list, &on));
-        TRY(kmeans_by_device(dev, over, features, (int)n, d, o, means, on, history));
+        TRY(kmeans_device(dev, over, features, (int)n, d, o, means, on, history));
         TRY(dev->op.get(dev, centroids, means, size));
         TRY(dev->op.get(dev, labels, on, list));
     }
     if (!isfinite(history->objective))
-        TRY(fail(CONR_EINVAL, "features: not all of them are finite numbers; lower the lr"));
+        TRY(fail(CONR_EINVAL, "features: some are NaN or infinite; lower the lr"));
 done:
     dev->op.free(dev, means), dev->op.free(dev, on);
     if (rc < 0) conr_kmeans_history_free(history);
     return rc;
 }
 
-/* conr_kmeans of arrays in the device's memory; o->start lies there or here. */
-static int kmeans_of_there(conr *c, const float *features, int n, int d,
-                           const conr_kmeans_options *options, float *centroids, int32_t *labels,
-                           conr_kmeans_history *history) {
+/* conr_kmeans for arrays in device memory; o->start may be in host or device memory. */
+static int kmeans_device_arrays(conr *c, const float *features, int n, int d,
+                                const conr_kmeans_options *options, float *centroids,
+                                int32_t *labels, conr_kmeans_history *history) {
     int rc = 0;
     device *dev = c->dev;
     conr_kmeans_options o = *options;
@@ -473,10 +482,10 @@ static int kmeans_of_there(conr *c, const float *features, int n, int d,
     }
     TRY(rc);
     if (o.start) TRY(numbers_check("start", o.start, o.clusters, d));
-    TRY(kmeans_by_device(dev, context_together(c), features, n, d, &o, centroids, labels, &found));
+    TRY(kmeans_device(dev, context_together(c), features, n, d, &o, centroids, labels, &found));
     if (!isfinite(found.objective))
-        TRY(fail(CONR_ENUMBER, "features: not all of them are finite numbers; clean them first"));
-    /* as conr_assign does it: so that that gives the same labels */
+        TRY(fail(CONR_ENUMBER, "features: some are NaN or infinite; remove those rows first"));
+    /* as conr_assign does it, so that both give the same labels */
     TRY(dev->op.assign(dev, features, n, d, o.metric, centroids, o.clusters, labels, NULL));
 done:
     free(start);
@@ -495,8 +504,9 @@ int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
     if (there < 0) return there;
     if (there) {
         if ((rc = numbers_check_shape("features", features, rows, width)) < 0) return rc;
-        return kmeans_of_there(c, features, (int)rows, (int)width, o, centroids, labels, history);
+        return kmeans_device_arrays(c, features, (int)rows, (int)width, o, centroids, labels,
+                                    history);
     }
-    return kmeans_of_here(c, context_together(c), features, rows, width, o, centroids, labels,
-                          history);
+    return kmeans_host_arrays(c, context_together(c), features, rows, width, o, centroids, labels,
+                              history);
 }

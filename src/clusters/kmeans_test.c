@@ -1,4 +1,4 @@
-/* kmeans_test.c: k-means against plain Lloyd, its promises, and nasty inputs; labels in files. */
+/* kmeans_test.c: k-means against plain Lloyd, its promises, and difficult inputs. */
 #include "base/test_help.h"
 
 #include "base/rng.h"
@@ -49,8 +49,8 @@ static double apart(const float *a, const float *b, int d, conr_metric metric) {
     return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
 }
 
-/* What every result promises: labels are the nearest centroids, assigning again gives them, the
- * objective is what it says and never grew, centroids are the means of their rows. */
+/* What holds for every result: labels are the nearest centroids, conr_assign gives the same, the
+ * objective is correct and never grew, centroids are the means of their rows. */
 static void check_result(const float *x, int n, int d, const conr_kmeans_options *o,
                          const float *centroids, const int32_t *labels,
                          const conr_kmeans_history *h) {
@@ -107,7 +107,7 @@ static void keeps_its_promises(void **state) {
     }
 }
 
-/* Plain Lloyd from the same start, in double: the bounds of lloyd.c must not change the way. */
+/* Plain Lloyd from the same start, in double: the bounds of lloyd.c must change nothing. */
 static void follows_plain_lloyd(void **state) {
     (void)state;
     enum { N = 1500, D = 12, K = 40 };
@@ -177,7 +177,7 @@ static void warm_start_is_one_more_run(void **state) {
     free(x);
 }
 
-/* ---- nasty inputs ---------------------------------------------------------------------------- */
+/* ---- difficult inputs ------------------------------------------------------------------------ */
 
 static void degenerate(void **state) {
     (void)state;
@@ -186,7 +186,7 @@ static void degenerate(void **state) {
     double objective;
     for (int i = 0; i < N * D; i++) {
         same[i] = 1.5f;
-        few[i] = (float)(i / D % 4 == i % D) * 2; /* four different rows, one of them zero */
+        few[i] = (float)(i / D % 4 == i % D) * 2; /* four distinct rows, one of them zero */
         line[i] = i % D ? 0 : (float)(i < N * D / 2 ? 1 : -1) * (1 + (float)i);
     }
     const float *sets[] = {same, few, zero, line};
@@ -203,7 +203,7 @@ static void degenerate(void **state) {
     run_and_check(line, 1, D, o, NULL); /* n = 1 */
 }
 
-/* Far from everything, twice: clusters run empty and must be given rows. */
+/* All starts but one are far from all rows: clusters become empty and must be given rows. */
 static void refills_empty_clusters(void **state) {
     (void)state;
     enum { N = 400, D = 4, K = 6 };
@@ -238,12 +238,13 @@ static void refuses(void **state) {
     o.restarts = 1, x[5] = NAN;
     assert_fails(CONR_ENUMBER, "row 2", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
     x[5] = 3e38f, x[4] = -3e38f, o.metric = CONR_EUCLIDEAN;
-    assert_fails(CONR_ENUMBER, "too long", conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
+    assert_fails(CONR_ENUMBER, "overflows a float",
+                 conr_kmeans(one, x, 6, 2, &o, centroids, labels, NULL));
     assert_fails(CONR_EINVAL, "centroids",
                  conr_assign(one, x, 6, 2, CONR_COSINE, centroids, 0, labels, NULL));
 }
 
-/* ---- how many -------------------------------------------------------------------------------- */
+/* ---- the number of clusters ------------------------------------------------------------------ */
 
 static void estimates_the_number(void **state) {
     (void)state;
@@ -264,11 +265,11 @@ static void estimates_the_number(void **state) {
     assert_ok(conr_choose_clusters(three, many, 3000, 24, &o, 2, 80, &chosen, NULL));
     assert_in_range(chosen, 38, 44);
     free(many);
-    float *pair = blobs(1500, 24, 2, 0.3, NULL); /* two, though more may be asked for */
+    float *pair = blobs(1500, 24, 2, 0.3, NULL); /* two, though more are allowed */
     assert_ok(conr_choose_clusters(three, pair, 1500, 24, &o, 1, 20, &chosen, NULL));
     assert_int_equal(chosen, 2);
     free(pair);
-    float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: nothing finer comes out again */
+    float *noise = blobs(1500, 24, 1, 0.3, NULL); /* one class: no finer clustering repeats */
     assert_ok(conr_choose_clusters(three, noise, 1500, 24, &o, 1, 20, &chosen, NULL));
     assert_int_equal(chosen, 1);
     free(noise);
@@ -277,46 +278,6 @@ static void estimates_the_number(void **state) {
     assert_in_range(chosen, 1, 2);
     assert_fails(CONR_EINVAL, "range",
                  conr_choose_clusters(one, two, 2, 2, &o, 5, 4, &chosen, NULL));
-}
-
-/* ---- labels in files ------------------------------------------------------------------------- */
-
-static void read_text(const char *text, const char *column, const int64_t *wanted, int64_t n) {
-    int64_t *labels, count;
-    assert_ok(
-        conr_read_labels(temporary_file("l.csv", text, strlen(text)), column, &labels, &count));
-    assert_int_equal(count, n);
-    assert_memory_equal(labels, wanted, n * sizeof *wanted);
-    conr_free(labels);
-}
-
-static void reads_labels(void **state) {
-    (void)state;
-    const int64_t wanted[] = {3, -1, 0};
-    read_text("3\n-1\n0\n", NULL, wanted, 3);
-    read_text("3\r\n-1\r\n\r\n0", NULL, wanted, 3);
-    read_text("path,cluster,distance\na.png,3,0.1\n\"b,c.png\",-1,0.2\nc,0,1\n", NULL, wanted, 3);
-    read_text("\xEF\xBB\xBFlabel\n3\n-1\n0\n", NULL, wanted, 3);
-    read_text("path,cluster,label\na,9,3\nb,9,-1\nc,9,0\n", "label", wanted, 3);
-    read_text("a,3\nb, -1\nc,0\n", NULL, wanted, 3);
-    read_text("name;ignored,what\nx,3\ny,-1\nz,0\n", NULL, wanted, 3);
-    int64_t *labels, n;
-    assert_fails(CONR_EFORMAT, "no column 'x'",
-                 conr_read_labels(temporary_file("a.csv", "y\n1\n", 4), "x", &labels, &n));
-    assert_fails(CONR_EFORMAT, "row 2 has '1.5'",
-                 conr_read_labels(temporary_file("a.csv", "1\n1.5\n", 6), NULL, &labels, &n));
-    assert_fails(
-        CONR_EFORMAT, "row 3 has 1 columns",
-        conr_read_labels(temporary_file("a.csv", "a,label\n1,2\n1\n", 14), NULL, &labels, &n));
-    assert_fails(CONR_EFORMAT, "no labels",
-                 conr_read_labels(temporary_file("a.csv", "", 0), NULL, &labels, &n));
-    assert_fails(CONR_EFILE, "nowhere", conr_read_labels("/nowhere.csv", NULL, &labels, &n));
-    const int32_t ints[] = {3, -1, 0};
-    assert_ok(conr_write_ints(temporary_path("l.npy"), ints, 3, 0));
-    assert_ok(conr_read_labels(temporary_path("l.npy"), NULL, &labels, &n));
-    assert_int_equal(n, 3);
-    assert_memory_equal(labels, wanted, sizeof wanted);
-    conr_free(labels);
 }
 
 int main(void) {
@@ -329,7 +290,6 @@ int main(void) {
         cmocka_unit_test(refills_empty_clusters),
         cmocka_unit_test(refuses),
         cmocka_unit_test(estimates_the_number),
-        cmocka_unit_test(reads_labels),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,18 +1,18 @@
 /* lloyd.c: one run of k-means.
  *
- * Lloyd's iteration: rows to their nearest center, centers to the mean of their rows.  Most rows
- * stay where they are, and the triangle inequality tells which ones must, without computing their
- * distances (Yinyang k-means, Ding et al. 2015).  Kept for every row:
+ * Lloyd's iteration: rows move to their nearest center, centers to the mean of their rows.  Most
+ * rows stay where they are, and the triangle inequality shows which ones must, without computing
+ * their distances (Yinyang k-means, Ding et al. 2015).  Stored for every row:
  *     upper            at least the distance to its own center
  *     lower[group]     at most the distance to any other center of that group
- * When centers move, the bounds move by as much.  A row whose upper bound is below all its lower
- * bounds is skipped; for the others the groups in question are computed, one row at a time: they
- * are one or two of many, and different ones for the next row.  (Gathering such rows into panels
- * for the micro-kernel was tried: copying them cost more than it saved.)  In the first two
- * iterations, where nothing can be skipped, all distances come from the micro-kernel.
+ * When centers move, the bounds move by the same amount.  A row whose upper bound is below all its
+ * lower bounds is skipped; for the others the groups in question are computed, one row at a time:
+ * they are one or two of many, and different ones for the next row.  (Gathering such rows into
+ * panels for the micro-kernel was tried: copying them cost more than it saved.)  In the first two
+ * iterations, when nothing can be skipped, all distances come from the micro-kernel.
  *
- * The bounds allow for the rounding of float sums.  Whatever rounding does nevertheless, the labels
- * that a user sees are assigned afresh at the end (kmeans.c). */
+ * The bounds allow for the rounding of float sums.  Should rounding matter nevertheless: the labels
+ * that a user sees are assigned from scratch at the end (kmeans.c). */
 #include "clusters/kmeans.h"
 
 #include "base/memory.h"
@@ -25,34 +25,34 @@
 
 enum {
     MAX_GROUPS = 64,
-    MAX_NEARBY = 4096 /* more centers than that are grouped as they come */
+    MAX_NEARBY = 4096 /* with more centers, they are grouped in the given order */
 };
 
 typedef struct lloyd {
     device *dev;
     const points *p;
     int K, groups, per_group;   /* per_group: slots of a group, whole panels of nr */
-    int slots;                  /* in all, rounded up to panels of mr too */
-    int32_t *slot_of;           /* [K]: where a center stands among the slots */
-    int32_t *center_of;         /* [slots]: -1 where there is none */
+    int slots;                  /* in total, rounded up to panels of mr too */
+    int32_t *slot_of;           /* [K]: the slot of each center */
+    int32_t *center_of;         /* [slots]: -1 if empty */
     double *mean, *sum;         /* [K,d]: the centers as plain means (the caller's); sums of rows */
     int64_t *count;             /* [K] */
     float *center;              /* [slots,d]: w of points.h */
-    float *tall, *wide;         /* panels of it, of both kinds */
-    float *half;                /* [slots]: infinite where there is no center */
+    float *tall, *wide;         /* center in panels of mr and of nr rows */
+    float *half;                /* [slots]: infinite if empty */
     float *drift, *group_drift; /* [slots], [groups]: how far centers moved in the last step */
     int32_t *slot, *before;     /* [n]: of each row, -1 at first; and before the last step */
     float *upper, *lower;       /* [n], [n,groups] */
     int32_t *moved;             /* [n]: rows whose slot changed */
-    float *own;                 /* [n]: d2 to the own center, when clusters are refilled */
+    float *own;                 /* [n]: d2 to the own center; only while refilling clusters */
     float *scratch;             /* [threads, scratch_size] */
     size_t scratch_size;
 } lloyd;
 
 /* ---- groups of centers ----------------------------------------------------------------------- */
 
-/* Centers near each other go to the same group: the first free one and its nearest free ones, again
- * and again. */
+/* Puts centers near each other into the same group: repeatedly, the first free one and its nearest
+ * free ones. */
 static int group_centers(lloyd *l) {
     int K = l->K, d = l->p->d, rc = 0, slot = 0;
     for (int s = 0; s < l->slots; s++) l->center_of[s] = -1;
@@ -123,7 +123,7 @@ static pair row_to_group(const lloyd *l, int i, int group) {
     for (int slot = first; slot < first + l->per_group; slot += nr) {
         p->kernel->run_one(p->d, p->x + (size_t)i * p->d, l->wide + (size_t)slot * p->d, dots);
         for (int s = 0; s < nr; s++) {
-            /* written without branches: they could not be foreseen */
+            /* without branches, which could not be predicted */
             float score = dots[s] - l->half[slot + s];
             bool higher = score > best.score;
             float second = higher ? best.score : score;
@@ -135,8 +135,8 @@ static pair row_to_group(const lloyd *l, int i, int group) {
     return best;
 }
 
-/* Row i after the centers moved: its bounds move along; where they no longer decide, its distances
- * are computed. */
+/* Assigns row i after the centers moved: its bounds move along; if they no longer decide, its
+ * distances are computed. */
 static void assign_row(lloyd *l, int i) {
     int own = l->slot[i], asked[MAX_GROUPS], n_asked = 0, best = own;
     float *lower = l->lower + (size_t)i * l->groups, square = l->p->square[i], least = INFINITY;
@@ -169,8 +169,8 @@ static void assign_row(lloyd *l, int i) {
     if (d < *of_own) *of_own = d; /* the old center is now one of the others */
 }
 
-/* Rows i .. of one panel against all centers; nothing is taken from before.  scratch: the best two
- * of each group, [groups,nr] each. */
+/* Assigns the rows of one panel, i .., from scratch, against all centers.  scratch: the best two of
+ * each group, [groups,nr] each. */
 static void assign_panel(lloyd *l, int i, float *scratch) {
     const points *p = l->p;
     int mr = p->kernel->mr, nr = p->kernel->nr, all = l->groups * nr;
@@ -216,9 +216,9 @@ static void assign(lloyd *l, int iteration) {
 
 /* ---- centers --------------------------------------------------------------------------------- */
 
-/* Sums and counts after the slots changed from `before` to `slot`.  Every thread owns some columns,
- * so each sum is taken in the order of the rows whatever their number.  Few changes are taken as
- * differences. */
+/* Updates sums and counts after the slots changed from `before` to `slot`; returns the number of
+ * changes.  Every thread owns some columns, so each sum is taken in the order of the rows whatever
+ * the number of threads.  If changes are few, only differences are added. */
 static int64_t update_sums(lloyd *l) {
     const points *p = l->p;
     int32_t *moved = l->moved;
@@ -261,13 +261,13 @@ static void move_row(lloyd *l, int i, int c) {
     l->count[l->center_of[l->slot[i]]]--;
     l->count[c] = 1;
     l->slot[i] = l->before[i] = l->slot_of[c];
-    l->upper[i] = INFINITY; /* its bounds mean nothing now */
+    l->upper[i] = INFINITY; /* its bounds are no longer valid */
     memset(l->lower + (size_t)i * l->groups, 0, (size_t)l->groups * sizeof *l->lower);
 }
 
-/* An empty cluster takes the row that is farthest from its own center, out of a cluster of two or
- * more.  Where no row is away from its center (fewer different rows than clusters) it stays empty.
- * Returns how many were refilled. */
+/* An empty cluster takes the row that is farthest from its own center, from a cluster of two or
+ * more.  If every row is on its center (fewer distinct rows than clusters) it stays empty.  Returns
+ * the number of clusters refilled. */
 static int refill(lloyd *l) {
     const points *p = l->p;
     int refilled = 0, empty = 0;
@@ -310,7 +310,7 @@ static float place_center(lloyd *l, int c) {
         w[j] = to;
     }
     l->half[slot] = p->metric == CONR_COSINE ? 0 : (float)(squares / 2);
-    /* a zero center is sqrt(2) from every unit row: no distance moved says how these change */
+    /* a zero center is sqrt(2) from every unit row, so its shift does not bound the change */
     if (p->metric == CONR_COSINE && (squares == 0) != (old_squares == 0)) return 2;
     return (float)(sqrt(moved) * (1 + 1e-6));
 }
@@ -344,8 +344,8 @@ static double update_means(lloyd *l) {
     return shift;
 }
 
-/* Sum over the rows of d2 (or 1 - cos) to the mean of their cluster, from the clusters' sums alone:
- * sum |x|^2 - sum |S|^2 / count, or n - sum |S|. */
+/* Sum over the rows of d2 (or 1 - cos) to the mean of their cluster, from the sums of the clusters
+ * only: sum |x|^2 - sum |S|^2 / count, or n - sum |S|. */
 static double objective(const lloyd *l) {
     double sum = l->p->squares;
     for (int c = 0; c < l->K; c++) {

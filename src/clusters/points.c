@@ -1,4 +1,4 @@
-/* points.c: rows made ready for k-means, and the inner step of every assignment. */
+/* points.c: prepares rows for k-means, and holds the inner step of every assignment. */
 #include "clusters/points.h"
 
 #include "base/memory.h"
@@ -32,8 +32,8 @@ static void shift_rows(device *dev, const float *features, points *p) {
     }
 }
 
-/* Mean over the columns of the variance, and the sum of squares.  Columns are shared out, so that
- * each sum has one order. */
+/* The variance, averaged over the columns, and the sum of squares.  Threads split the columns, so
+ * that each sum has one order. */
 static int measure(const device *dev, points *p) {
     int d = p->d, n = p->n, width = ((d + dev->threads - 1) / dev->threads + 15) / 16 * 16;
     double *sum = calloc((size_t)d * 2, sizeof *sum), all = 0, variance = 0;
@@ -89,7 +89,9 @@ int points_make(device *dev, const float *features, int n, int d, conr_metric me
         for (int i = 0; i < n; i++)
             if (!isfinite(out->square[i]))
                 TRY(fail(CONR_ENUMBER,
-                         "features: row %d is too long to square in float; scale the features", i));
+                         "features: the squared length of row %d overflows a float; scale the "
+                         "features down",
+                         i));
     }
     gemm_pack_all(out->x, n, d, g->nr, dev->threads, out->wide);
     TRY(measure(dev, out));
@@ -117,7 +119,7 @@ void points_best_clear(const points *p, points_best *best) {
     }
 }
 
-/* yes where the mask is set, else no */
+/* mask ? yes : no, element by element */
 static inline four choose(four_ints mask, four yes, four no) {
     return (four)((mask & (four_ints)yes) | (~mask & (four_ints)no));
 }

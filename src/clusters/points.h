@@ -2,12 +2,12 @@
  *
  * Both metrics become one.  A center w is compared by
  *     d2(x, w) = square(x) - 2 (<x, w> - half(w))
- *   Euclidean: x is the row less a common shift (it saves digits), w the centroid less the same
+ *   Euclidean: x is the row minus a common shift (to save digits), w the centroid minus the same
  *              shift, square(x) = |x|^2, half(w) = |w|^2/2: the squared distance
  *   cosine:    x is the row scaled to length 1, w the centroid scaled likewise, square(x) = 2,
  *              half(w) = 0: twice 1 - cos, and the squared distance of the two points on the sphere
- * so that the triangle inequality holds for sqrt(d2) in both (zero rows aside: for a zero x or w
- * the cosine is 0 by definition, and d2 = 2). */
+ * so that the triangle inequality holds for sqrt(d2) in both (except for zero rows: for a zero x
+ * or w the cosine is 0 by definition, and d2 = 2). */
 #ifndef CONR_POINTS_H
 #define CONR_POINTS_H
 
@@ -26,10 +26,10 @@ typedef struct points {
     double squares;  /* sum of |x|^2; n for cosine */
 } points;
 
-/* The mean of n rows, a usual shift.  out: [d] */
+/* The mean of n rows, the usual shift.  out: [d] */
 void points_middle(const float *rows, int64_t n, int d, float *out);
 
-/* shift: [d], copied; only for the Euclidean metric.  The features have been checked. */
+/* shift: [d], copied; used only by the Euclidean metric.  The features have been checked. */
 int points_make(device *dev, const float *features, int n, int d, conr_metric metric,
                 const float *shift, points *out);
 void points_free(points *p);
@@ -37,15 +37,15 @@ void points_free(points *p);
 /* centroid: [d], as users see it -> w: [d]; returns half(w). */
 float points_center(const points *p, const float *centroid, float *w);
 
-/* What rounding may add to or take from a d2 between x and w with these values: sums of d products
- * in float, a few ulps of their size. */
+/* A bound on the rounding error of a d2 between x and w with these values: sums of d products in
+ * float, a few ulps of their size. */
 static inline float points_slack(float square, float half) { return 2e-6f * (square + 2 * half); }
 
 /* The best two centers of each point of a panel. */
 typedef struct points_best {
     float *score;  /* [nr]: the largest <x, w> - half(w) so far */
     float *next;   /* [nr]: the second largest */
-    int32_t *slot; /* [nr]: which center has the largest; the first of equals */
+    int32_t *slot; /* [nr]: the center with the largest; the first among equals */
 } points_best;
 
 void points_best_clear(const points *p, points_best *best);

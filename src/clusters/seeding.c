@@ -14,9 +14,8 @@
 #include <string.h>
 
 enum {
-    BLOCK_PANELS =
-        32, /* of rows, summed up together; fixed, so that sums do not depend on threads */
-    MEMORY_NUMBERS = 24 << 20, /* of distances: runs beyond that wait for the next batch */
+    BLOCK_PANELS = 32, /* of rows, summed together; fixed: sums must not depend on threads */
+    MOST_DISTANCES = 24 << 20, /* in memory: further runs wait for the next batch */
     SMALL = 4096               /* rows for which one thread is enough */
 };
 
@@ -27,12 +26,12 @@ typedef struct seeding {
     int32_t *row;   /* [runs*trials]: the candidates */
     float *tall;    /* their panels */
     float *half;    /* [runs*trials, whole panels] */
-    float *
-        *d2; /* [runs*trials]: to the nearest center, were the candidate taken: [n, whole panels] */
-    float **best; /* [runs]: as it is; the same buffers go round */
-    double *part; /* [runs*trials][blocks]: sums of d2 */
-    double *sum;  /* [runs][blocks]: of best */
-    rng *random;  /* [runs] */
+    float **d2;     /* [runs*trials][n, whole panels]: to the nearest center, if the candidate
+                       became one */
+    float **best;   /* [runs][n, whole panels]: as it is now; d2 and best swap their buffers */
+    double *part;   /* [runs*trials][blocks]: sums of d2 */
+    double *sum;    /* [runs][blocks]: of best */
+    rng *random;    /* [runs] */
 } seeding;
 
 /* d2 of one block of rows for every candidate, and their sums. */
@@ -53,7 +52,7 @@ static void visit_block(const seeding *s, int block) {
                 for (int r = 0; r < g->nr; r++) {
                     float square = p->square[i + r], d2 = square - 2 * (dot[r] - half);
                     if (d2 < points_slack(square, half))
-                        d2 = 0; /* the same point, but for rounding */
+                        d2 = 0; /* the same point, up to rounding */
                     to[r] = d2 < old[r] ? d2 : old[r];
                     if (i + r < p->n) sum += to[r];
                 }
@@ -68,7 +67,7 @@ static double total(const double *part, int blocks) {
     return sum;
 }
 
-/* A row drawn in proportion to d2; evenly when all are zero. */
+/* A row drawn in proportion to d2; uniformly if all are zero. */
 static int draw(const seeding *s, int run) {
     const double *sum = s->sum + (size_t)run * s->blocks;
     const float *d2 = s->best[run];
@@ -85,14 +84,14 @@ static int draw(const seeding *s, int run) {
         if (d2[i] > 0 && at < d2[i]) return i;
         at -= d2[i];
     }
-    /* rounding led past the block's end: its last row that is not a center; or, when it has none,
-     * the first in the set */
+    /* rounding led past the end of the block: take its last row that is not a center, or, if it has
+     * none, the first in the set */
     for (i = 0; last < 0; i++)
         if (d2[i] > 0) last = i;
     return last;
 }
 
-/* Candidates' panels, then all d2. */
+/* Packs the candidates into panels, then computes all d2. */
 static void visit(const device *dev, seeding *s) {
     const points *p = s->p;
     const gemm_kernel *g = p->kernel;
@@ -146,7 +145,7 @@ int seeding_choose(device *dev, const points *p, int K, int first, int runs, uin
     if (runs == 0) return 0;
     seeding s = {.p = p, .K = K, .trials = 2 + (int)log(K)};
     size_t rounded = (size_t)(p->n + nr - 1) / nr * nr;
-    size_t batch = MEMORY_NUMBERS / (rounded * (s.trials + 1));
+    size_t batch = MOST_DISTANCES / (rounded * (s.trials + 1));
     if (batch < 1) batch = 1;
     if (batch > (size_t)runs) batch = (size_t)runs;
     s.blocks = (p->n + BLOCK_PANELS * nr - 1) / (BLOCK_PANELS * nr);

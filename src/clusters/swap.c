@@ -1,5 +1,5 @@
-/* swap.c: one step of local search on a finished run: a center goes elsewhere, where Lloyd's
- * iteration, which moves centers only a little at a time, cannot take it. */
+/* swap.c: one step of local search on a finished run: a center jumps to a place that Lloyd's
+ * iteration, which moves centers only a little at a time, cannot reach. */
 #include "clusters/kmeans.h"
 
 #include "base/memory.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 64 }; /* of rows, summed apart; fixed, so that sums do not depend on threads */
+enum { BLOCKS = 64 }; /* of rows, summed separately; fixed: sums must not depend on threads */
 
 typedef struct swap {
     const points *p;
@@ -19,8 +19,8 @@ typedef struct swap {
     float *half;   /* [slots] */
     int32_t *slot; /* [n, whole panels]: the nearest center */
     float *d2;     /* [n, whole panels]: to it */
-    double *part;  /* [BLOCKS][K][2]: a cluster's objective; what its rows would cost more without
-                      its center */
+    double *part;  /* [BLOCKS][K][2]: the objective of a cluster; how much more its rows would cost
+                      without its center */
 } swap;
 
 static int pack_centers(swap *s, const double *mean) {
@@ -65,7 +65,7 @@ static void visit_block(const swap *s, int b) {
     }
 }
 
-/* The cluster with the rank-th largest objective; and another one, whose center is missed least. */
+/* *from: the cluster with the rank-th largest objective; *center: another, the least loss. */
 static void choose(const swap *s, int rank, int *from, int *center) {
     double *all = s->part;
     for (int b = 1; b < BLOCKS; b++)
@@ -82,7 +82,7 @@ static void choose(const swap *s, int rank, int *from, int *center) {
         if (k != *from && all[2 * k + 1] < all[2 * *center + 1]) *center = k;
 }
 
-/* A row of a cluster, drawn in proportion to d2; -1 where all are zero. */
+/* A row of a cluster, drawn in proportion to d2; -1 if all are zero. */
 static int draw(const swap *s, int cluster, rng *random) {
     int row = -1;
     double at = rng_float(random) * s->part[2 * cluster];

@@ -1,5 +1,5 @@
-/* decode.c: which codec, EXIF orientation, limits, gray and color; and WebP, whose wrapper is
- * short.
+/* decode.c: chooses the codec, applies EXIF orientation, limits, gray and color; and WebP, whose
+ * wrapper is short.
  *
  * The codecs themselves are libjpeg-turbo (decode_jpeg.c), libpng (decode_png.c) and libwebp. */
 #include "images/decode_codecs.h"
@@ -61,7 +61,7 @@ int decode_fail(const decode_job *j, const char *format, const char *why) {
 int decode_check_size(const decode_job *j, long w, long h, double per_byte) {
     if (w < 1 || h < 1 || w > DECODE_SIDE || h > DECODE_SIDE || w * h > DECODE_PIXELS)
         return fail(CONR_EFORMAT,
-                    "%s: claims %ld x %ld pixels, beyond the limit of %d million; make it smaller",
+                    "%s: claims %ld x %ld pixels, the limit is %d million; make it smaller",
                     j->name, w, h, DECODE_PIXELS >> 20);
     if ((double)w * (double)h > per_byte * (double)j->n)
         return fail(CONR_EFORMAT, "%s: claims %ld x %ld pixels in %zu bytes; is it damaged?",
@@ -101,8 +101,8 @@ int decode_exif(const unsigned char *bytes, size_t n) {
     return 1;
 }
 
-/* out[y][x] of the upright image comes from in[..][..]: orientations 5 to 8 swap the axes, and the
- * source's x or y runs backwards for some.  from, to: different memory. */
+/* Copies an image upright: orientations 5 to 8 swap the axes, and some reverse x or y of the
+ * source.  from, to: different memory. */
 static void turn(const image *from, int orientation, image *to) {
     bool swap = orientation >= 5;
     bool back_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
@@ -136,7 +136,7 @@ static uint32_t little32(const unsigned char *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Chunks of a RIFF file: four letters, a size, that many bytes, padded to even. */
+/* Chunks of a RIFF file: four letters, a size, so many bytes, padded to an even number. */
 static int webp_orientation(const unsigned char *bytes, size_t n) {
     for (size_t at = 12; at + 8 <= n;) {
         size_t size = little32(bytes + at + 4), left = n - at - 8;
@@ -160,7 +160,8 @@ int decode_webp(decode_job *j) {
         TRY(fail(CONR_EFORMAT, "%s: is an animated WebP; save one frame of it", j->name));
     j->w = f.width, j->h = f.height;
     j->orientation = webp_orientation(j->bytes, j->n);
-    TRY(decode_check_size(j, f.width, f.height, 1e9)); /* one color takes a few bytes at any size */
+    TRY(decode_check_size(j, f.width, f.height,
+                          1e9)); /* one color takes a few bytes, whatever the size */
     if (j->only_head) goto done;
     TRY(image_reserve(j->out, f.width, f.height, 3));
     if (!WebPDecodeRGBInto(j->bytes, j->n, j->out->pixels, 3ull * f.width * f.height, 3 * f.width))
@@ -169,7 +170,7 @@ done:
     return rc;
 }
 
-/* ---- which codec ----------------------------------------------------------------------------- */
+/* ---- choosing the codec ---------------------------------------------------------------------- */
 
 typedef struct codec {
     const char *format;
@@ -204,7 +205,7 @@ static int run_codec(decode_job *j, const char **format) {
     j->orientation = 1;
     if (!k)
         return fail(CONR_EFORMAT, "%s: is %s it", j->name,
-                    j->n ? "neither JPEG, PNG nor WebP; convert" : "empty; remove");
+                    j->n ? "not JPEG, PNG or WebP; convert" : "empty; remove");
     if (format) *format = k->format;
     return k->run(j);
 }

@@ -1,12 +1,12 @@
-/* decode.h: JPEG, PNG and WebP files in memory become pixels.
+/* decode.h: decodes JPEG, PNG and WebP files in memory.
  *
- * Recognized by their first bytes, not by name.  The EXIF orientation is honored.  Gray stays gray
- * unless color is asked for, and the reverse (luma as Pillow's convert("L")).  As in Pillow's
- * convert("RGB"), alpha is dropped, not blended; CMYK is taken as Adobe writes it; palettes are
- * looked up.  Of 16 bits the upper 8 count.
+ * Formats are recognized by their first bytes, not by name.  The EXIF orientation is applied.  Gray
+ * stays gray unless color is requested, and vice versa (luma as in Pillow's convert("L")).  As in
+ * Pillow's convert("RGB"), alpha is dropped, not blended; CMYK is read as Adobe writes it; palettes
+ * are resolved.  Of 16 bits the upper 8 are used.
  *
  * A damaged or truncated file is an error, and so is one that claims more pixels than DECODE_PIXELS
- * or more than its bytes can hold: both are refused from the header, before memory is taken. */
+ * or more than its bytes can hold: the header decides, before memory is allocated. */
 #ifndef CONR_DECODE_H
 #define CONR_DECODE_H
 
@@ -14,8 +14,8 @@
 #include <stddef.h>
 
 enum {
-    DECODE_SIDE = 65535,     /* pixels of a side, at most */
-    DECODE_PIXELS = 1 << 26, /* pixels of an image after scaling, at most */
+    DECODE_SIDE = 65535,     /* most pixels of a side */
+    DECODE_PIXELS = 1 << 26, /* most pixels of an image after scaling */
 };
 
 /* Pixels of one image, reused from image to image. */
@@ -27,25 +27,25 @@ typedef struct image {
 
 /* Makes room for w x h x c bytes, whose values are then undefined. */
 int image_reserve(image *m, int w, int h, int c);
-void image_free(image *m); /* also twice */
+void image_free(image *m); /* may be called twice */
 
-/* What the header tells. */
+/* What the header says. */
 typedef struct decode_head {
     const char *format; /* "JPEG", "PNG", "WebP" */
     int w, h;           /* as shown: orientation applied */
     bool gray;
 } decode_head;
 
-/* The n bytes of a file, which messages call `name`. */
+/* Reads the header.  bytes: the n bytes of a file that messages call `name`. */
 int decode_probe(const char *name, const unsigned char *bytes, size_t n, decode_head *out);
 
-/* channels: 1, 3, or 0 for what the file has.  least: the short side of the result may be as small
- * as this where scaling while decoding is cheap (JPEG); 0 for full size.  The caller resizes to
- * what it wants exactly. */
+/* channels: 1, 3, or 0: as in the file.  least: the short side of the result may be as small as
+ * this if scaling while decoding is cheap (JPEG); 0: full size.  The caller resizes to the exact
+ * size. */
 int decode(const char *name, const unsigned char *bytes, size_t n, int channels, int least,
            image *out);
 
-/* In place where c changes from 3 to 1; else the memory may move. */
+/* In place if c changes from 3 to 1; otherwise the memory may move. */
 int image_convert(image *m, int channels);
 
 #endif

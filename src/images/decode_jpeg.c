@@ -1,8 +1,8 @@
 /* decode_jpeg.c: libjpeg-turbo behind decode.h.
  *
- * libjpeg reports by calling back, and expects error_exit not to return: it jumps to the setjmp of
- * decode_jpeg, after which only the job is touched, so that no local can have a stale value.  What
- * it allocated belongs to the decompress object and goes with it. */
+ * libjpeg reports by callbacks and expects error_exit not to return: it jumps to the setjmp of
+ * decode_jpeg, after which only the job is accessed, since a local may have a stale value.  All
+ * memory of libjpeg belongs to the decompress object and is released with it. */
 #include "images/decode_codecs.h"
 
 #include "base/status.h"
@@ -16,8 +16,8 @@
 #include <jerror.h>
 
 enum {
-    SCANS = 200,           /* a progressive file has about ten; more are an attack on our time */
-    PIXELS_PER_BYTE = 1024 /* a block of 8 x 8 takes a bit at least; twice that for safety */
+    SCANS = 200,           /* a progressive file has about ten; many more only waste time */
+    PIXELS_PER_BYTE = 1024 /* a block of 8 x 8 takes at least a bit; twice that to be safe */
 };
 
 typedef struct jpeg_job {
@@ -35,7 +35,7 @@ static void on_error(j_common_ptr c) {
     longjmp(j->back, 1);
 }
 
-/* level < 0: a warning.  Bytes that are missing count as damage; libjpeg would go on in gray. */
+/* level < 0: a warning.  Missing bytes count as damage; libjpeg would continue in gray. */
 static void on_message(j_common_ptr c, int level) {
     if (level < 0 && (c->err->msg_code == JWRN_JPEG_EOF || c->err->msg_code == JWRN_HIT_MARKER))
         on_error(c);
@@ -55,8 +55,8 @@ static int find_orientation(const struct jpeg_decompress_struct *d) {
     return 1;
 }
 
-/* Scaling within the inverse transform is nearly free, and the resize that follows has less to do.
- * 5/8 to 7/8 are left out: libjpeg-turbo has no vector code for them, and takes longer than at full
+/* Scaling inside the inverse transform is nearly free, and the resize that follows has less to do.
+ * 5/8 to 7/8 are not used: libjpeg-turbo has no vector code for them and takes longer than at full
  * size (SPEED.md). */
 static void choose_scale(struct jpeg_decompress_struct *d, int least) {
     static const unsigned eighths[] = {1, 2, 3, 4};
@@ -66,7 +66,7 @@ static void choose_scale(struct jpeg_decompress_struct *d, int least) {
         if ((shorter * eighths[i] + 7) / 8 >= (unsigned)least) d->scale_num = eighths[i];
 }
 
-/* As Pillow: stored inverted, as Adobe does. */
+/* As in Pillow: stored inverted, as Adobe does. */
 static void cmyk_to_rgb(const unsigned char *in, unsigned char *out, int w) {
     for (int x = 0; x < w; x++, in += 4, out += 3)
         for (int i = 0; i < 3; i++) {
@@ -96,7 +96,7 @@ static int read_head(jpeg_job *j) {
     double per_byte = d->arith_code ? 1e9 : PIXELS_PER_BYTE;
     if (d->image_width > DECODE_SIDE || d->image_height > DECODE_SIDE ||
         (double)d->image_width * d->image_height > per_byte * (double)job->n ||
-        jpeg_has_multiple_scans(d)) /* all coefficients are kept then, however we scale */
+        jpeg_has_multiple_scans(d)) /* then all coefficients are kept, at any scale */
         TRY(decode_check_size(job, d->image_width, d->image_height, per_byte));
     if (!job->only_head) TRY(decode_check_size(job, d->output_width, d->output_height, per_byte));
 done:
@@ -109,8 +109,8 @@ static int read_pixels(jpeg_job *j) {
     int w = (int)d->output_width, c = j->job->gray ? 1 : 3;
     int rc = image_reserve(out, w, (int)d->output_height, c);
     if (rc < 0) return rc;
-    /* What the last bits of the transform and smoothed steps of subsampled color would add is lost
-     * on an image that is shrunk by a fifth or more anyway. */
+    /* An image that is shrunk by a fifth or more does not show the last bits of the transform, nor
+     * the smoothing of subsampled color. */
     unsigned shorter = d->image_width < d->image_height ? d->image_width : d->image_height;
     if (j->job->least > 0 && 4 * shorter >= 5 * (unsigned)j->job->least) {
         d->do_fancy_upsampling = FALSE;

@@ -1,6 +1,6 @@
 /* decode_png.c: libpng behind decode.h.
  *
- * As in decode_jpeg.c an error jumps back to decode_png, after which only the job is touched. */
+ * As in decode_jpeg.c, an error jumps back to decode_png, after which only the job is accessed. */
 #include "images/decode_codecs.h"
 
 #include "base/status.h"
@@ -10,7 +10,7 @@
 
 #include <png.h>
 
-enum { BYTES_PER_BYTE = 1100 }; /* deflate packs 1032 bytes into one at best */
+enum { BYTES_PER_BYTE = 1100 }; /* deflate packs at most 1032 bytes into one */
 
 typedef struct png_job {
     png_structp png;
@@ -35,8 +35,8 @@ static void on_read(png_structp png, png_bytep out, size_t n) {
     j->at += n;
 }
 
-/* Chunks: length, four letters, that many bytes, a sum.  libpng takes as much memory for an eXIf as
- * the chunk claims, so it is told to ignore it, and profiles and texts as well. */
+/* Chunks: length, four letters, so many bytes, a checksum.  libpng allocates as much memory for an
+ * eXIf as the chunk claims, so it has to ignore that, and profiles and texts as well. */
 static int find_orientation(const unsigned char *bytes, size_t n) {
     for (size_t at = 8; at + 12 <= n;) {
         const unsigned char *p = bytes + at;

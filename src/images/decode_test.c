@@ -1,4 +1,4 @@
-/* decode_test.c: image files of many kinds against Pillow's pixels; damaged and absurd ones. */
+/* decode_test.c: image files of many kinds against Pillow; damaged files and absurd sizes. */
 #include "images/decode.h"
 
 #include "base/file.h"
@@ -137,7 +137,8 @@ static void large_jpegs_are_scaled(void **state) {
     for (int i = 0; i < small.w * small.h * 3; i++)
         mean[1] += small.pixels[i] / (small.w * small.h * 3.0);
     assert_true(mean[0] - mean[1] < 1 && mean[1] - mean[0] < 1);
-    assert_ok(decode("large.jpg", m.data, m.size, 3, 150, &small)); /* never below what was asked */
+    assert_ok(
+        decode("large.jpg", m.data, m.size, 3, 150, &small)); /* never below the requested size */
     assert_int_equal(small.h, 150);
     file_map_close(&m);
     image_free(&full);
@@ -157,7 +158,7 @@ static void cut_files_are_refused(void **state) {
     image_free(&out);
 }
 
-/* Whatever is changed, the answer is pixels or an error; the sanitizers watch. */
+/* Whatever is changed, the result is pixels or an error; the sanitizers watch. */
 static void damage_is_survived(void **state) {
     (void)state;
     image out = {0};
@@ -195,7 +196,7 @@ static size_t put_chunk(unsigned char *out, const char *kind, const unsigned cha
     return n + 12;
 }
 
-/* A gray PNG of zeros; rows: how many there really are. */
+/* A gray PNG of zeros; rows: the number that it really has. */
 static size_t make_png(uint32_t w, uint32_t h, uint32_t rows, unsigned char *out, size_t room) {
     static const unsigned char signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
     unsigned char head[13] = {0};
@@ -258,7 +259,7 @@ static void others_are_told(void **state) {
     (void)state;
     image out = {0};
     assert_fails(CONR_EFORMAT, "is empty", decode("a", NULL, 0, 3, 0, &out));
-    assert_fails(CONR_EFORMAT, "neither JPEG",
+    assert_fails(CONR_EFORMAT, "not JPEG",
                  decode("a.gif", (const unsigned char *)"GIF89a", 6, 3, 0, &out));
 }
 

@@ -35,7 +35,8 @@ int conr_images_open(conr *c, const char *src, const conr_images_options *o,
                               .threads = c->dev->threads,
                               .tell = {on_count, user}};
     if (o->long_tail != 0 && !(o->long_tail >= 1 && o->long_tail <= 1e6))
-        TRY(fail(CONR_EINVAL, "long tail %g: give a number from 1 to 1000000", o->long_tail));
+        TRY(fail(CONR_EINVAL, "long tail: %g is out of range; give a number from 1 to 1000000",
+                 o->long_tail));
     TRY(source_open(src, &options, &m->source));
     if (o->long_tail > 1) TRY(source_thin(&m->source, o->long_tail));
     TRY(count_labels(m));
@@ -94,7 +95,7 @@ static int plain_rows(const store *s, int size, int threads, float *out) {
 #pragma omp atomic
         failed |= rc < 0;
     }
-    /* messages belong to threads, and the only reason is memory */
+    /* the message is in another thread; only memory can have failed */
     return failed ? fail_memory("pixels", (double)row * sizeof *out) : 0;
 }
 
@@ -105,7 +106,7 @@ int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int6
     store_options o = {.side = store_side_for(size), .threads = c->dev->threads};
     *features = NULL;
     if (size < 1 || size > 1024)
-        return fail(CONR_EINVAL, "size %d: pixels a side; use 1 to 1024", size);
+        return fail(CONR_EINVAL, "size: %d pixels per side are out of range; use 1 to 1024", size);
     TRY(store_open(&m->source, &o, &s));
     *n = s.n, *d = (int64_t)size * size * s.c;
     *features = memory_new("pixels", (size_t)s.n, (size_t)*d * sizeof **features);

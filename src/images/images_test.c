@@ -39,11 +39,11 @@ static void a_source_is_described(void **state) {
     }
     assert_true(varied);
     conr_free(x);
-    assert_fails(CONR_EINVAL, "size 0", conr_images_pixels(c, m, 0, &x, &n, &d));
+    assert_fails(CONR_EINVAL, "size: 0 pixels", conr_images_pixels(c, m, 0, &x, &n, &d));
     conr_images_close(m);
     conr_images_close(NULL);
     o.split = "val";
-    assert_fails(CONR_EINVAL, "no part 'val'",
+    assert_fails(CONR_EINVAL, "no split 'val'",
                  conr_images_open(c, golden_path("images/cifar10"), &o, NULL, NULL, &m));
     assert_null(m);
     o.split = NULL, o.coarse = 1;

@@ -1,8 +1,8 @@
 /* loader.c: a ring of batches between workers and trainer.
  *
- * Batches are numbered from 0 over all epochs; batch b uses slot b mod slots.  Work is handed out
- * image by image in order (a few at a time), and a batch may be begun once its slot was given back.
- * The trainer holds one slot, so there are ahead + 1. */
+ * Batches are numbered from 0 over all epochs; batch b uses slot b mod slots.  Workers take images
+ * in order, a few at a time, and may start a batch once its slot is free.  The trainer holds one
+ * slot, so there are ahead + 1. */
 #include "images/loader.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 4 }; /* images a worker takes at a time */
+enum { CHUNK = 4 }; /* images that a worker takes at a time */
 
 typedef struct slot {
     int32_t *id;    /* [rows] */
@@ -26,23 +26,22 @@ typedef struct slot {
 struct loader {
     const store *store;
     loader_options o;
-    int64_t steps; /* an epoch */
+    int64_t steps; /* per epoch */
     int64_t start; /* number of the first batch over all epochs */
-    int rows;      /* of a batch, this rank's */
+    int rows;      /* of a batch, on this rank */
     size_t row;    /* floats of one view of one image */
     slot *slot;
     int slots;
 
     pthread_mutex_t lock;
-    pthread_cond_t work,
-        ready; /* for workers: a slot was given back; for the trainer: one is full */
+    pthread_cond_t work, ready; /* for workers: a slot is free; for the trainer: one is full */
     /* guarded by the lock: */
-    int64_t begun; /* batch that work is handed out from, counted from `start` */
-    int handed;    /* images of it that were handed out */
-    int64_t taken; /* batches that the trainer has asked for */
+    int64_t begun; /* the batch that workers take images of, counted from `start` */
+    int handed;    /* images of it that were taken */
+    int64_t taken; /* batches that the trainer has requested */
     bool stop;
-    int failure;       /* a CONR_E* code of a worker, and */
-    char message[512]; /* its words */
+    int failure;       /* the CONR_E* code of a worker, or 0 */
+    char message[512]; /* and its message */
 
     pthread_t *worker;
     int n_workers;
@@ -86,7 +85,7 @@ done:
     return rc;
 }
 
-/* Waits for work; false when it is time to end. */
+/* Waits for work; false if the worker has to end. */
 static bool take_work(loader *l, int64_t *batch, int *first, int *n) {
     pthread_mutex_lock(&l->lock);
     while (!l->stop && l->begun >= l->taken + l->slots - 1) pthread_cond_wait(&l->work, &l->lock);
@@ -150,8 +149,8 @@ static int start_workers(loader *l) {
     if (!l->worker) return fail_memory("workers", sizeof *l->worker);
     for (; l->n_workers < l->o.workers; l->n_workers++)
         if (pthread_create(&l->worker[l->n_workers], NULL, work, l)) break;
-    if (l->n_workers) return 0; /* fewer than asked for will do */
-    return fail(CONR_ENOMEM, "loader: no thread can be started; raise the limit (ulimit -u)");
+    if (l->n_workers) return 0; /* fewer than requested are enough */
+    return fail(CONR_ENOMEM, "loader: cannot start a thread; raise the limit (ulimit -u)");
 }
 
 int loader_open(const store *s, const loader_options *o, uint32_t epoch, int64_t step,
@@ -161,11 +160,11 @@ int loader_open(const store *s, const loader_options *o, uint32_t epoch, int64_t
     ASSERT(o->batch > 0 && o->ranks > 0 && o->rank >= 0 && o->rank < o->ranks && o->workers > 0 &&
            o->ahead > 0);
     if (s->n < o->batch)
-        return fail(CONR_EINVAL, "batch %d: more than the %lld images; make it smaller", o->batch,
-                    (long long)s->n);
+        return fail(CONR_EINVAL, "batch: %d is more than the %lld images; make it smaller",
+                    o->batch, (long long)s->n);
     if (o->batch % (o->ranks * (o->parts > 1 ? o->parts : 1)))
-        return fail(CONR_EINVAL, "batch %d: no multiple of %d ranks; change one of them", o->batch,
-                    o->ranks);
+        return fail(CONR_EINVAL, "batch: %d is not a multiple of %d ranks; change one of them",
+                    o->batch, o->ranks);
     loader *l = calloc(1, sizeof *l);
     if (!l) return fail_memory("loader", sizeof *l);
     pthread_mutex_init(&l->lock, NULL);
@@ -190,7 +189,7 @@ int loader_next(loader *l, loaded *out) {
     pthread_mutex_lock(&l->lock);
     int64_t b = l->taken;
     slot *s = &l->slot[b % l->slots];
-    if (b > 0) l->slot[(b - 1) % l->slots].finished = 0; /* the last one is given back */
+    if (b > 0) l->slot[(b - 1) % l->slots].finished = 0; /* frees the previous one */
     l->taken++;
     pthread_cond_broadcast(&l->work);
     if (s->finished < l->rows && !l->failure) {

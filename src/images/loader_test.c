@@ -38,7 +38,7 @@ static loader_options options(int workers) {
     return o;
 }
 
-/* A number that depends on every bit of some batches. */
+/* A checksum of some batches. */
 static uint64_t run(const store *s, const loader_options *o, uint32_t epoch, int64_t step,
                     int count) {
     uint64_t sum = 0;
@@ -102,7 +102,7 @@ static void epochs_cover_all(void **state) {
     loader_close(l);
 }
 
-/* Starting in the middle gives what going on would have given; ranks share a batch. */
+/* Starting in the middle gives the same as continuing; ranks share a batch. */
 static void resume_and_ranks(void **state) {
     (void)state;
     store s;
@@ -128,7 +128,7 @@ static void resume_and_ranks(void **state) {
     loader_close(l);
 }
 
-/* What is in a batch is what draw and pixels make of the image, in its epoch's policy. */
+/* A batch contains what draw and pixels make of the image, with the policy of its epoch. */
 static void batches_hold_what_was_drawn(void **state) {
     (void)state;
     store s;

@@ -1,6 +1,6 @@
-/* sort.c: images into one folder a cluster, as links, copies or, from arrays, PNG files.
+/* sort.c: puts images into one folder per cluster, as links, copies or, from arrays, PNG files.
  *
- * All is made in a folder beside the final one and renamed at the end, so that a failure, a full
+ * Everything is made in a temporary folder, which is renamed at the end, so that a failure, a full
  * disk or Ctrl-C leaves nothing behind. */
 #include "base/memory.h"
 #include "base/status.h"
@@ -18,24 +18,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH = 4096, TAKEN = 100 }; /* bytes of a path; names tried where one is taken */
+enum { PATH = 4096, TAKEN = 100 }; /* bytes of a path; names to try if one is taken */
 
 static int fail_file(const char *path) {
-    return fail(CONR_EFILE, "%s: cannot be written: %s; check the folder and the room on the disk",
-                path, strerror(errno));
+    return fail(CONR_EFILE,
+                "%s: cannot be written: %s; check the folder and the free space on the disk", path,
+                strerror(errno));
 }
 
-/* An empty folder, or none, is fine. */
+/* The folder may be empty or missing. */
 int conr_sort_check(const char *folder) {
     int rc = 0;
     DIR *d = opendir(folder);
     if (!d && errno == ENOENT) return 0;
     if (!d)
-        return fail(CONR_EFILE, "%s: %s; give a folder that is empty or not there yet", folder,
+        return fail(CONR_EFILE, "%s: %s; give a folder that is empty or does not exist", folder,
                     strerror(errno));
     for (struct dirent *e; rc == 0 && (e = readdir(d));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            rc = fail(CONR_EFILE, "%s: is not empty; give a folder that is empty or not there yet",
+            rc = fail(CONR_EFILE, "%s: is not empty; give a folder that is empty or does not exist",
                       folder);
     closedir(d);
     return rc;
@@ -43,7 +44,7 @@ int conr_sort_check(const char *folder) {
 
 /* ---- one image ------------------------------------------------------------------------------- */
 
-/* How a name is taken by an image; fails with EEXIST in errno where there is one already. */
+/* How an image is put under a name; fails with EEXIST in errno if the name is taken. */
 typedef struct placing {
     const source *from;
     bool copy;
@@ -60,7 +61,7 @@ static int copy_bytes(int in, int out) {
     return 0;
 }
 
-/* Content and time of the last change. */
+/* Copies content and time of the last change. */
 static int copy_file(const char *from, const char *to) {
     struct stat at;
     int in = open(from, O_RDONLY | O_CLOEXEC);
@@ -70,7 +71,7 @@ static int copy_file(const char *from, const char *to) {
     int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc = out < 0 ? -1 : 0;
     if (rc == 0) rc = copy_bytes(in, out);
     if (rc == 0 && fstat(in, &at) == 0)
-        futimens(out, (struct timespec[]){at.st_atim, at.st_mtim}); /* a nicety: may fail */
+        futimens(out, (struct timespec[]){at.st_atim, at.st_mtim}); /* may fail */
     if (out >= 0 && close(out)) rc = -1;
     int why = errno;
     close(in);
@@ -93,7 +94,7 @@ static int write_png(const image *m, const char *to) {
     return fail(CONR_EFILE, "%s: cannot be written: %s; check the disk", to, p.message);
 }
 
-/* A link must hold wherever the folder is moved, so it names the whole path. */
+/* The link stays valid if the folder is moved, so it has the absolute path. */
 static int link_file(const char *from, const char *to) {
     char whole[PATH];
     if (!realpath(from, whole))
@@ -109,7 +110,8 @@ static int place_image(placing *p, int64_t i, const char *to) {
     return p->copy ? copy_file(s->item[i].file, to) : link_file(s->item[i].file, to);
 }
 
-/* The name in its folder, and where its ending begins: "IMG_1.jpg", or "batch-00017.png". */
+/* The name of image i in its folder: "IMG_1.jpg", or "batch-00017.png"; returns where its ending
+ * begins. */
 static size_t name_of(const source *s, int64_t i, char out[PATH]) {
     char full[PATH];
     const char *name = source_name(s, i, full, sizeof full);
@@ -125,7 +127,7 @@ static size_t name_of(const source *s, int64_t i, char out[PATH]) {
     return dot && dot != out ? (size_t)(dot - out) : strlen(out);
 }
 
-/* Images of many folders may share a name: the later ones get their number, too. */
+/* Images of different folders may share a name: the later ones get their index added. */
 static int place(placing *p, int64_t i, const char *folder) {
     int rc = 0;
     char name[PATH], to[2 * PATH];
@@ -147,7 +149,7 @@ done:
     return rc;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all images ------------------------------------------------------------------------------ */
 
 static int remove_one(const char *path, const struct stat *at, int type, struct FTW *where) {
     (void)at, (void)type, (void)where;
@@ -168,7 +170,7 @@ int conr_sort_images(conr *c, conr_images *m, const int32_t *labels, int64_t n, 
     placing p = {.from = s, .copy = copy != 0};
     char final[PATH - 64], fresh[PATH] = "", inside[PATH + 32];
     if (n != s->n)
-        return fail(CONR_EINVAL, "%s: %lld labels for %lld images; give those of the same images",
+        return fail(CONR_EINVAL, "%s: %lld labels for %lld images; give the labels of these images",
                     folder, (long long)n, (long long)s->n);
     TRY(conr_sort_check(folder));
     size_t length = strlen(folder);
@@ -181,10 +183,11 @@ int conr_sort_images(conr *c, conr_images *m, const int32_t *labels, int64_t n, 
         fresh[0] = 0;
         TRY(fail_file(final));
     }
-    chmod(fresh, 0755); /* mkdtemp's is for the owner alone */
+    chmod(fresh, 0755); /* mkdtemp makes it private */
     for (int64_t i = 0; i < n; i++) {
         if (labels[i] < 0 || labels[i] >= clusters)
-            TRY(fail(CONR_EINVAL, "labels: image %lld has cluster %d of %d; give those of the run",
+            TRY(fail(CONR_EINVAL,
+                     "labels: image %lld has cluster %d of only %d; give the labels of the run",
                      (long long)i, labels[i], clusters));
         if (i % 64 == 0) TRY(device_report(c->dev, "sorting", i, n));
         snprintf(inside, sizeof inside, "%s/cluster-%0*d", fresh, digits, labels[i]);

@@ -1,10 +1,10 @@
-/* source.h: what a SRC is, and its images one by one.
+/* source.h: the images of a SRC, one by one.
  *
- * A SRC is recognized by what it is: folders of JPEG, PNG and WebP images; the binary files of
- * CIFAR-10, CIFAR-100 and STL-10; Tiny-ImageNet's folder; IDX files, gzipped or not; .npy arrays;
- * a text file of paths; a single image.  The order of the images is always the same: folders and
- * files sorted by the bytes of their names, data sets train first.  docs/images.md says how each
- * form is told from the others.
+ * A SRC is recognized by its content: folders of JPEG, PNG and WebP images; the binary files of
+ * CIFAR-10, CIFAR-100 and STL-10; the folder of Tiny-ImageNet; IDX files, gzipped or not; .npy
+ * arrays; a text file of paths; a single image.  The order of the images is always the same:
+ * folders and files sorted by the bytes of their names, data sets with train first.
+ * docs/images.md says how each form is recognized.
  *
  * Files whose header cannot be read are skipped and counted; more than 5 % of them are an error. */
 #ifndef CONR_SOURCE_H
@@ -28,8 +28,8 @@ typedef enum source_kind {
     SOURCE_IMAGE
 } source_kind;
 
-/* Long work tells how far it is, from any thread but one at a time; a nonzero answer stops it with
- * CONR_ESTOPPED.  on: may be NULL. */
+/* Long work reports its progress, from any thread but one at a time; a nonzero return value stops
+ * it with CONR_ESTOPPED.  on: may be NULL. */
 typedef struct progress {
     int (*on)(int64_t done, int64_t total, void *user);
     void *user;
@@ -39,14 +39,14 @@ typedef struct source_options {
     const char *split;   /* "train", "val", "test", "unlabeled": only this part; NULL: all joined */
     bool coarse;         /* CIFAR-100's 20 superclasses as labels */
     const char *classes; /* "n02056570,n02085936": only these class folders; NULL: all */
-    int threads;         /* that look at headers; at least 1 */
+    int threads;         /* that read headers; at least 1 */
     progress tell;
 } source_options;
 
 /* An image in a file of its own. */
 typedef struct source_item {
-    const char *path; /* as messages and results name it */
-    const char *file; /* as it is opened; often the same */
+    const char *path; /* in messages and results */
+    const char *file; /* to open it; often the same */
     int32_t label;    /* index into class_name, -1 unknown */
     uint16_t w, h;    /* orientation applied */
     bool gray, bad;   /* bad: found unreadable */
@@ -54,7 +54,7 @@ typedef struct source_item {
     int64_t time;     /* of its last change, nanoseconds */
 } source_item;
 
-/* How the bytes of an array's image lie. */
+/* The order of the bytes of an image in an array. */
 typedef enum source_layout {
     LAYOUT_HWC,        /* as we store them */
     LAYOUT_CHW,        /* planes of rows: CIFAR */
@@ -67,35 +67,35 @@ typedef struct source_block {
     const char *path;
     const unsigned char *data; /* first byte of the first image; not owned by the block */
     size_t stride;             /* bytes from image to image */
-    int64_t first, n;          /* number of its first image in the source; how many */
-    uint64_t bytes;            /* of the file, and */
-    int64_t time;              /* when it was last changed */
+    int64_t first, n;          /* index of its first image in the source; number of images */
+    uint64_t bytes;            /* of the file */
+    int64_t time;              /* of its last change, nanoseconds */
 } source_block;
 
-/* All that is known.  Owned: everything the fields point to; released by source_close. */
+/* The set of images.  Owns everything its fields point to; released by source_close. */
 typedef struct source {
     source_kind kind;
     const char *path;
-    const char *choice;  /* split and classes as text: with path it names this set of images */
+    const char *choice;  /* split and classes as text: together with path it identifies the set */
     const char *words;   /* "CIFAR-10 binary files" */
-    int64_t n;           /* images that can be read, as far as their headers tell */
-    int64_t skipped;     /* those that cannot */
-    char *first_skipped; /* message of the first of them, or NULL */
+    int64_t n;           /* images whose headers can be read */
+    int64_t skipped;     /* images that cannot be read */
+    char *first_skipped; /* the message about the first of those, or NULL */
     source_item *item;   /* [n]; NULL for arrays */
     source_block *block; /* [n_blocks]; NULL for files */
     int64_t *pick;       /* [n]: image i is the blocks' image pick[i]; NULL: i itself */
     int n_blocks;
     source_layout layout;             /* of all blocks */
     int32_t *label;                   /* [n] for arrays; files have theirs in item */
-    const char **class_name;          /* [n_classes]; not ended by a newline; any bytes but 0 */
+    const char **class_name;          /* [n_classes]; any bytes but NUL */
     int n_classes;                    /* 0: no labels */
-    int w_low, w_high, h_low, h_high; /* sizes seen */
+    int w_low, w_high, h_low, h_high; /* the range of sizes */
     bool gray;                        /* every image is gray */
     struct source_memory *memory;
 } source;
 
 int source_open(const char *path, const source_options *o, source *out);
-void source_close(source *s); /* also after a failed open, or twice */
+void source_close(source *s); /* may follow a failed open, and may be called twice */
 
 /* The name of image i: a path, or "name#index".  buffer: used for the latter. */
 const char *source_name(const source *s, int64_t i, char *buffer, size_t size);
@@ -106,15 +106,15 @@ void source_size(const source *s, int64_t i, int *w, int *h);
  * each with its own image. */
 int source_read(const source *s, int64_t i, int channels, int least, image *out);
 
-/* Removes the images with bad[i] set (found damaged while decoding), counts them as skipped, and
- * fails where more than 5 % are gone.  message: of the first of them, may be NULL. */
+/* Removes the images with bad[i] set (found damaged while decoding) and counts them as skipped;
+ * fails if more than 5 % were skipped.  message: about the first of them; may be NULL. */
 int source_drop(source *s, const unsigned char *bad, const char *message);
 
-/* Thins the labeled images out to a long tail: class c of C keeps its first share f^(-c/(C-1)), so
- * the last keeps 1/f; images without a label go.  f > 1. */
+/* Thins the labeled images out to a long tail: class c of C keeps the first f^(-c/(C-1)) of its
+ * images, so the last class keeps 1/f; images without a label are removed.  f > 1. */
 int source_thin(source *s, double f);
 
-/* The published constants where the kind is one of the paper's data sets; else false. */
+/* The published constants if this is one of the paper's data sets; else false. */
 bool source_known_norm(const source *s, float mean[3], float deviation[3]);
 
 #endif

@@ -1,7 +1,7 @@
 /* source_array.c: many images of one size in one file: CIFAR, STL-10, IDX, .npy.
  *
  * Files are mapped, not read; only gzipped IDX files and .npy arrays take memory.  Every length is
- * checked against the file before it is believed. */
+ * checked against the file before it is used. */
 #include "images/source_forms.h"
 
 #include "base/npy.h"
@@ -22,7 +22,8 @@ static int set_shape(source *s, const char *path, int64_t h, int64_t w, int64_t 
         return fail(CONR_EFORMAT, "%s: images of %lld x %lld x %lld bytes; give [h,w] or [h,w,3]",
                     path, (long long)h, (long long)w, (long long)c);
     if (s->n_blocks && (s->w_low != w || s->h_low != h || s->gray != (c == 1)))
-        return fail(CONR_EFORMAT, "%s: images of another size than in %s; give one at a time", path,
+        return fail(CONR_EFORMAT,
+                    "%s: its images differ in size from those in %s; give one at a time", path,
                     s->block[0].path);
     s->w_low = s->w_high = (int)w;
     s->h_low = s->h_high = (int)h;
@@ -32,13 +33,12 @@ static int set_shape(source *s, const char *path, int64_t h, int64_t w, int64_t 
 }
 
 static int fail_length(const char *path, size_t n, size_t unit, const char *what) {
-    return fail(CONR_EFORMAT, "%s: %zu bytes, no multiple of a %s of %zu; was it cut short?", path,
-                n, what, unit);
+    return fail(CONR_EFORMAT, "%s: has %zu bytes, not a multiple of a %s of %zu; was it cut short?",
+                path, n, what, unit);
 }
 
 static int fail_split(const source *s, const char *split) {
-    return fail(CONR_EINVAL, "%s: has no part '%s'; leave out the split or name another", s->path,
-                split);
+    return fail(CONR_EINVAL, "%s: has no split '%s'; leave it out or name another", s->path, split);
 }
 
 /* ---- CIFAR ----------------------------------------------------------------------------------- */
@@ -56,8 +56,8 @@ int cifar_parse(source *s, const char *path, const unsigned char *bytes, size_t 
     for (size_t i = 0; i < count; i++) {
         labels[i] = bytes[i * record + (size_t)label_at];
         if (labels[i] >= n_classes)
-            TRY(fail(CONR_EFORMAT, "%s: record %zu has label %d of %d; is it damaged?", path, i,
-                     (int)labels[i], n_classes));
+            TRY(fail(CONR_EFORMAT, "%s: record %zu has label %d of only %d; is it damaged?", path,
+                     i, (int)labels[i], n_classes));
     }
     TRY(source_add_block(s, path, bytes + label_bytes, record, (int64_t)count, labels));
 done:
@@ -113,12 +113,12 @@ int stl_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
     int rc = 0;
     int32_t *from_zero = NULL;
     size_t count = n / PIXELS;
-    if (n == 0 || n % PIXELS) TRY(fail_length(path, n, PIXELS, "picture"));
+    if (n == 0 || n % PIXELS) TRY(fail_length(path, n, PIXELS, "image"));
     TRY(set_shape(s, path, SIDE, SIDE, 3, LAYOUT_CHW_COLUMNS));
     if (labels) {
         if (n_labels != count)
-            TRY(fail(CONR_EFORMAT, "%s: %zu images but %zu labels; was one cut short?", path, count,
-                     n_labels));
+            TRY(fail(CONR_EFORMAT, "%s: has %zu images but %zu labels; was a file cut short?", path,
+                     count, n_labels));
         from_zero = memory_new("labels", count, sizeof *from_zero);
         if (!from_zero) TRY(CONR_ENOMEM);
         for (size_t i = 0; i < count; i++) {
@@ -150,7 +150,7 @@ int stl_add(source *s, const source_options *o, const folder *root) {
         if (parts[i][2] && folder_has(root, parts[i][2])) {
             char *labels = source_join(s, root->path, parts[i][2]);
             TRY(labels ? source_map(s, labels, &y) : CONR_ENOMEM);
-            if (!y.data) y.data = (const unsigned char *)""; /* there, but empty */
+            if (!y.data) y.data = (const unsigned char *)""; /* an empty file */
         }
         TRY(stl_parse(s, path, x.data, x.size, y.data, y.size));
     }
@@ -161,7 +161,7 @@ done:
 
 /* ---- IDX ------------------------------------------------------------------------------------- */
 
-/* 0, 0, type, number of sizes, the sizes (big-endian), the numbers. */
+/* 0, 0, type, number of dimensions, the dimensions (big-endian), the elements. */
 typedef struct idx {
     int n_dims;
     int64_t dim[4];
@@ -170,12 +170,13 @@ typedef struct idx {
 
 enum { IDX_UBYTE = 8, IDX_HEAD = 4 + 4 * 4 };
 
-/* Reads the header; *need gets the bytes of the whole file. */
+/* Reads the header; *need: the bytes that the whole file must have. */
 static int idx_head(const char *path, const unsigned char *b, size_t n, idx *out, size_t *need) {
     if (n < 4 || b[0] || b[1])
-        return fail(CONR_EFORMAT, "%s: is no IDX file; see docs/images.md", path);
+        return fail(CONR_EFORMAT, "%s: is not an IDX file; see docs/images.md", path);
     if (b[2] != IDX_UBYTE || b[3] < 1 || b[3] > 4)
-        return fail(CONR_EFORMAT, "%s: IDX of type %d with %d sizes; give bytes in 1 to 4 sizes",
+        return fail(CONR_EFORMAT,
+                    "%s: is IDX of type %d with %d dimensions; give bytes in 1 to 4 dimensions",
                     path, b[2], b[3]);
     out->n_dims = b[3];
     size_t head = 4 + 4 * (size_t)out->n_dims, count;
@@ -185,12 +186,12 @@ static int idx_head(const char *path, const unsigned char *b, size_t n, idx *out
         out->dim[i] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
     }
     if (!npy_count(out->dim, out->n_dims, 1, &count) || count > SIZE_MAX / 2)
-        return fail(CONR_EFORMAT, "%s: its sizes are beyond any memory; is it damaged?", path);
+        return fail(CONR_EFORMAT, "%s: its shape is larger than any memory; is it damaged?", path);
     *need = head + count;
     return 0;
 }
 
-/* Unpacks exactly as much as the header within asks for.  *out: owned by the source. */
+/* Unpacks exactly as much as the packed header announces.  *out: owned by the source. */
 static int idx_unpack(source *s, const char *path, const unsigned char *bytes, size_t n,
                       const unsigned char **out, size_t *size) {
     int rc = 0, z_rc = Z_OK;
@@ -211,7 +212,7 @@ static int idx_unpack(source *s, const char *path, const unsigned char *bytes, s
         if (asked == z.avail_out && step == z.avail_in) break; /* no progress: it ends here */
         if (all || (have < IDX_HEAD && z_rc == Z_OK)) continue;
         TRY(idx_head(path, first, have, &head, size));
-        if (*size / 1100 > n) /* deflate packs 1032 bytes into one at best */
+        if (*size / 1100 > n) /* deflate packs at most 1032 bytes into one */
             TRY(fail(CONR_EFORMAT, "%s: claims %zu bytes in %zu; is it damaged?", path, *size, n));
         all = memory_new(path, *size < have ? have : *size, 1);
         if (!all) TRY(CONR_ENOMEM);
@@ -219,7 +220,7 @@ static int idx_unpack(source *s, const char *path, const unsigned char *bytes, s
         z.next_out = all + have;
     }
     if (!all || have < *size || z_rc < 0)
-        TRY(fail(CONR_EFORMAT, "%s: its gzip data end too early or are damaged; get it again",
+        TRY(fail(CONR_EFORMAT, "%s: its gzip data is truncated or damaged; download it again",
                  path));
     *out = all;
     *size = have;
@@ -238,7 +239,8 @@ static int idx_open(source *s, const char *path, const unsigned char *bytes, siz
         TRY(idx_unpack(s, path, bytes, n, &bytes, &n));
     TRY(idx_head(path, bytes, n, out, &need));
     if (n != need)
-        TRY(fail(CONR_EFORMAT, "%s: %zu bytes, expected %zu; was it cut short?", path, n, need));
+        TRY(fail(CONR_EFORMAT, "%s: has %zu bytes, expected %zu; was it cut short?", path, n,
+                 need));
     out->data = bytes + 4 + 4 * (size_t)out->n_dims;
 done:
     return rc;
@@ -251,13 +253,15 @@ int idx_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
     int32_t *label = NULL;
     TRY(idx_open(s, path, bytes, n, &x));
     if (x.n_dims < 3 || !x.dim[0])
-        TRY(fail(CONR_EFORMAT, "%s: holds no images but %d sizes; give the images file", path,
-                 x.n_dims));
+        TRY(fail(CONR_EFORMAT,
+                 "%s: has %d dimensions, which is not an array of images; give the images file",
+                 path, x.n_dims));
     TRY(set_shape(s, path, x.dim[1], x.dim[2], x.n_dims == 4 ? x.dim[3] : 1, LAYOUT_HWC));
     if (labels_path) {
         TRY(idx_open(s, labels_path, labels, n_labels, &y));
         if (y.n_dims != 1 || y.dim[0] != x.dim[0])
-            TRY(fail(CONR_EFORMAT, "%s: %lld labels for %lld images; do the files belong together?",
+            TRY(fail(CONR_EFORMAT,
+                     "%s: has %lld labels for %lld images; do the files belong together?",
                      labels_path, (long long)y.dim[0], (long long)x.dim[0]));
         label = memory_new("labels", (size_t)y.dim[0], sizeof *label);
         if (!label) TRY(CONR_ENOMEM);
@@ -274,8 +278,8 @@ done:
     return rc;
 }
 
-/* "train-images-idx3-ubyte.gz" -> "train-labels-idx1-ubyte", with or without ".gz"; NULL where
- * there is none. */
+/* "train-images-idx3-ubyte.gz" -> "train-labels-idx1-ubyte", with or without ".gz"; NULL if there
+ * is none. */
 static char *idx_labels_of(source *s, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *images = strstr(name, "images"), *three = images ? strstr(images, "idx3") : NULL;
@@ -309,7 +313,7 @@ done:
     return rc;
 }
 
-/* Train files, then the others; where a file is there with and without .gz, the plain one. */
+/* Train files, then the others; of a file with and without .gz, only the plain one. */
 int idx_add(source *s, const source_options *o, const folder *root) {
     int rc = 0;
     if (o->split && strcmp(o->split, "train") && strcmp(o->split, "test"))
@@ -337,9 +341,9 @@ static int npy_take(source *s, const char *path, npy *a) {
     int rc = 0;
     if (a->kind != 'u' || a->size != 1)
         TRY(fail(CONR_EFORMAT, "%s: holds %s of %d bytes, images are uint8; convert it", path,
-                 a->kind == 'f' ? "floats" : "numbers", a->size));
+                 a->kind == 'f' ? "floats" : "integers", a->size));
     if ((a->n_dims != 3 && a->n_dims != 4) || !a->dim[0])
-        TRY(fail(CONR_EFORMAT, "%s: has %d sizes, images are [n,h,w] or [n,h,w,3]; reshape it",
+        TRY(fail(CONR_EFORMAT, "%s: has %d dimensions, images are [n,h,w] or [n,h,w,3]; reshape it",
                  path, a->n_dims));
     TRY(set_shape(s, path, a->dim[1], a->dim[2], a->n_dims == 4 ? a->dim[3] : 1, LAYOUT_HWC));
     void *data = a->data;

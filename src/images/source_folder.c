@@ -1,8 +1,8 @@
 /* source_folder.c: images in files of their own: folders, Tiny-ImageNet, lists of paths.
  *
  * A class is a subfolder of the root (or of train/, val/, test/ below it), however deep its images
- * lie.  Every folder is visited once, whatever links lead to it, so that cycles end.  File names
- * are bytes: newlines and broken UTF-8 are as good as any. */
+ * are.  Every folder is visited once, whatever links lead to it, so that cycles end.  File names
+ * are bytes: line breaks and invalid UTF-8 are allowed. */
 #include "images/source_forms.h"
 
 #include "base/status.h"
@@ -31,7 +31,7 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* '/' a folder, '-' a regular file, 'x' what is neither or cannot be followed. */
+/* '/' a folder, '-' a regular file, 'x' anything else. */
 static char entry_kind(const char *folder_path, const struct dirent *e) {
     char path[4096];
     struct stat at;
@@ -40,11 +40,11 @@ static char entry_kind(const char *folder_path, const struct dirent *e) {
     if (e->d_type != DT_LNK && e->d_type != DT_UNKNOWN) return 'x';
     int n = snprintf(path, sizeof path, "%s/%s", folder_path, e->d_name);
     if (n < 0 || (size_t)n >= sizeof path || stat(path, &at) < 0)
-        return name_is_image(e->d_name) ? '-' : 'x'; /* a link to nothing is an unreadable image */
+        return name_is_image(e->d_name) ? '-' : 'x'; /* a broken link is an unreadable image */
     return S_ISDIR(at.st_mode) ? '/' : S_ISREG(at.st_mode) ? '-' : 'x';
 }
 
-/* A growing list of names, first as a plain array, then in the arena. */
+/* A growing list of names; the names themselves are in the arena. */
 typedef struct names {
     const char **name;
     int n, room;
@@ -119,7 +119,7 @@ static size_t visited_slot(const visited *v, dev_t device, ino_t node) {
     return at;
 }
 
-/* 1 where the folder is new, 0 where it was here before, or an error. */
+/* 1: the folder is new, 0: it was visited before, negative: an error. */
 static int visited_add(visited *v, const char *path) {
     struct stat at;
     if (stat(path, &at) < 0)
@@ -143,7 +143,7 @@ static int visited_add(visited *v, const char *path) {
     return 1;
 }
 
-enum { DEPTH = 64 }; /* folders within folders; deeper ones are left out */
+enum { DEPTH = 64 }; /* of nested folders; deeper ones are ignored */
 
 static int add_images(source *s, const folder *f, int label) {
     int rc = 0;
@@ -163,7 +163,7 @@ static int add_tree(source *s, visited *v, const char *path, int label, int dept
     if (!path) return CONR_ENOMEM;
     int fresh = visited_add(v, path);
     if (fresh > 0 && (rc = folder_read(s, path, &f)) == CONR_EFILE) fresh = rc;
-    if (fresh == CONR_EFILE) { /* one folder that may not be entered is like one bad image */
+    if (fresh == CONR_EFILE) { /* an unreadable folder counts as one bad image */
         source_skip(s, conr_error());
         return 0;
     }
@@ -175,7 +175,7 @@ done:
     return rc;
 }
 
-/* name is one of the comma-separated words; NULL lists all. */
+/* Whether name is one of the comma-separated words; a NULL list has all. */
 static bool listed(const char *list, const char *name) {
     size_t n = strlen(name);
     for (const char *at = list; at; at = strchr(at, ',')) {
@@ -193,7 +193,7 @@ static int add_classes(source *s, const source_options *o, visited *v, const fol
         int64_t before = s->n;
         if (!listed(o->classes, root->sub[i])) continue;
         TRY(add_tree(s, v, source_join(s, root->path, root->sub[i]), -1, 0));
-        if (s->n == before) continue; /* a folder without images is no class */
+        if (s->n == before) continue; /* a folder without images is not a class */
         int label = source_class(s, root->sub[i], strlen(root->sub[i]));
         if (label < 0) TRY(label);
         for (int64_t k = before; k < s->n; k++) s->item[k].label = label;
@@ -226,11 +226,10 @@ done:
 }
 
 static int fail_split(const source *s, const char *split) {
-    return fail(CONR_EINVAL, "%s: has no part '%s'; leave out the split or name another", s->path,
-                split);
+    return fail(CONR_EINVAL, "%s: has no split '%s'; leave it out or name another", s->path, split);
 }
 
-/* One folder, perhaps with images beside it, tells nothing apart: no labels. */
+/* A single class, perhaps with images beside its folder, means no labels. */
 static void forget_lone_class(source *s) {
     if (s->n_classes != 1) return;
     for (int64_t i = 0; i < s->n; i++) s->item[i].label = -1;
@@ -290,7 +289,7 @@ done:
     return rc;
 }
 
-/* train and val; test, whose classes are secret, only when it is asked for. */
+/* train and val; test, whose classes are secret, only on request. */
 int tiny_add(source *s, const source_options *o, const folder *root) {
     int rc = 0;
     visited v = {0};
@@ -311,7 +310,7 @@ done:
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* A line: a path, relative to the list's folder; then, optionally, a tab and a label. */
+/* A line: a path, relative to the folder of the list; then, optionally, a tab and a label. */
 static int add_line(source *s, const char *folder_path, const char *line, size_t n) {
     int rc = 0, label = -1;
     const char *tab = memrchr(line, '\t', n);
@@ -321,7 +320,8 @@ static int add_line(source *s, const char *folder_path, const char *line, size_t
         if (left != 2 || memcmp(tab + 1, "-1", 2)) label = source_class(s, tab + 1, left);
         if (label < -1) TRY(label);
     }
-    if (!length) TRY(fail(CONR_EFORMAT, "%s: a line has a label but no path; correct it", s->path));
+    if (!length)
+        TRY(fail(CONR_EFORMAT, "%s: a line has a label but no path; add the path", s->path));
     char *path = arena_text(source_arena(s), line, length);
     if (!path) TRY(CONR_ENOMEM);
     TRY(source_add_item(s, path, *path == '/' ? path : source_join(s, folder_path, path), label));
@@ -335,17 +335,17 @@ int list_add(source *s, const char *path, const unsigned char *bytes, size_t n) 
     char *folder_path = slash ? arena_text(source_arena(s), path, (size_t)(slash - path) + 1)
                               : arena_text(source_arena(s), ".", 1);
     if (!folder_path) TRY(CONR_ENOMEM);
-    if (n >= 3 && !memcmp(at, "\xef\xbb\xbf", 3)) at += 3; /* the mark some editors put first */
+    if (n >= 3 && !memcmp(at, "\xef\xbb\xbf", 3)) at += 3; /* a byte order mark */
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t length = (size_t)((stop ? stop : end) - at);
         if (length && at[length - 1] == '\r') length--;
         if (memchr(at, 0, length))
-            TRY(fail(CONR_EFORMAT, "%s: holds a 0 byte; is it a list of paths?", path));
+            TRY(fail(CONR_EFORMAT, "%s: contains a zero byte; is it a list of paths?", path));
         if (length) TRY(add_line(s, folder_path, at, length));
         at = stop ? stop + 1 : end;
     }
-    if (s->n == 0) TRY(fail(CONR_EFORMAT, "%s: lists no images; give one path a line", path));
+    if (s->n == 0) TRY(fail(CONR_EFORMAT, "%s: lists no images; give one path per line", path));
     TRY(source_sort_classes(s));
 done:
     return rc;

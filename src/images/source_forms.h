@@ -1,4 +1,5 @@
-/* source_forms.h: between source.c, which recognizes, and the files that read each form. */
+/* source_forms.h: what source.c, source_open.c and source_classes.c share with each other and with
+ * the files that read each form. */
 #ifndef CONR_SOURCE_FORMS_H
 #define CONR_SOURCE_FORMS_H
 
@@ -6,15 +7,15 @@
 
 #include "base/file.h"
 
-/* Names in a folder, sorted by bytes, hidden ones left out. */
+/* The names in a folder, sorted by bytes, without hidden ones. */
 typedef struct folder {
     const char *path;
     const char **file, **sub; /* names of regular files, of folders; links are followed */
     int n_files, n_subs;
-    int n_images; /* files whose names end as images do */
+    int n_images; /* files whose names end like those of images */
 } folder;
 
-int folder_read(source *s, const char *path, folder *out); /* memory: the source's arena */
+int folder_read(source *s, const char *path, folder *out); /* in memory of the source */
 bool folder_has(const folder *f, const char *file);
 bool folder_has_sub(const folder *f, const char *sub);
 
@@ -31,9 +32,9 @@ int idx_add(source *s, const source_options *o, const folder *root);
 int idx_add_file(source *s, const char *path);
 int npy_add_file(source *s, const char *path);
 
-/* The parsers behind them, on bytes in memory (which must outlive the source).
- * CIFAR: records of label_bytes labels, of which label_at counts (below n_classes), and 32 x 32 x 3
- * bytes.  STL: images without labels; labels: n bytes 1 .. 10, or NULL. */
+/* Their parsers, for bytes in memory (which must outlive the source).
+ * CIFAR: records of label_bytes labels, of which the one at label_at is used (below n_classes), and
+ * 32 x 32 x 3 bytes.  STL: images without labels; labels: n_labels bytes 1 .. 10, or NULL. */
 int cifar_parse(source *s, const char *path, const unsigned char *bytes, size_t n, int label_bytes,
                 int label_at, int n_classes);
 int stl_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
@@ -44,22 +45,37 @@ int npy_parse_images(source *s, const char *path, const unsigned char *bytes, si
 
 /* ---- what they share ------------------------------------------------------------------------- */
 
+/* What a source owns beside its fields. */
+struct source_memory {
+    arena texts;
+    file_map *map;
+    void **kept;
+    int n_maps, n_kept;
+    int64_t items_room, labels_room;
+    int classes_room, blocks_room;
+    int *class_slot; /* hash of names: index + 1, 0 empty; [slots] */
+    int slots;
+};
+
 int source_new(const char *path, source *out); /* empty */
 arena *source_arena(source *s);
+/* Makes room for `need` elements of `size` bytes in *array, doubling *room. */
+int source_grow(void *array, int64_t *room, int64_t need, size_t size);
 char *source_join(source *s, const char *folder, const char *name); /* NULL with the message set */
 int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
-int source_keep(source *s, void *memory); /* free()d with s; at once where that fails */
+int source_keep(source *s, void *memory); /* will be free()d with s; at once if this call fails */
 
-/* class_name: as given, or -1 for "".  Numbers are final only after source_sort_classes. */
+/* The number of the class with this name, or -1 for "".  Final only after source_sort_classes. */
 int source_class(source *s, const char *name, size_t n);
 int source_sort_classes(source *s);
-/* Class names from a text file, one a line; else their numbers. */
+/* Class names from a text file, one per line; their numbers if it has none. */
 int source_class_names(source *s, const char *path, int n_classes);
 int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
 int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,
                      int64_t n, const int32_t *labels);
-void source_skip(source *s, const char *message); /* counts one and keeps the first message */
+void source_skip(source *s, const char *message); /* counts it and stores the first message */
+int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 
 bool split_wanted(const source_options *o, const char *name);
 

@@ -115,7 +115,7 @@ static void classes_and_splits(void **state) {
     assert_int_equal(s.n_classes, 2);
     source_close(&s);
     o.split = "test";
-    assert_fails(CONR_EINVAL, "no part 'test'", source_open(temporary_path("sets"), &o, &s));
+    assert_fails(CONR_EINVAL, "no split 'test'", source_open(temporary_path("sets"), &o, &s));
     o.split = NULL, o.classes = "dog,bird";
     open_ok("sets", &o, &s);
     assert_int_equal(s.n, 2);
@@ -127,7 +127,7 @@ static void classes_and_splits(void **state) {
     open_ok("vehicles", &plain, &s);
     assert_int_equal(s.n_classes, 2);
     source_close(&s);
-    /* one folder beside images is no class */
+    /* one folder beside images is not a class */
     put_golden("loose/1.png", "rgb.png");
     put_golden("loose/more/2.png", "rgb.png");
     open_ok("loose", &plain, &s);
@@ -135,7 +135,7 @@ static void classes_and_splits(void **state) {
     assert_int_equal(s.n_classes, 0);
     check_item(&s, 1, "more/2.png", NULL);
     source_close(&s);
-    /* the one folder within an unpacked archive */
+    /* the only folder of an unpacked archive */
     put_golden("archive/inner/a/1.png", "rgb.png");
     put_golden("archive/inner/b/1.png", "rgb.png");
     open_ok("archive", &plain, &s);
@@ -180,7 +180,7 @@ static void bad_files_are_counted(void **state) {
     assert_fails(CONR_EFORMAT, "3 of 41", source_open(temporary_path("most"), &plain, &s));
     mkdir(temporary_path("none"), 0777);
     put_text("none/readme.txt", "nothing");
-    assert_fails(CONR_EFILE, "holds no JPEG", source_open(temporary_path("none"), &plain, &s));
+    assert_fails(CONR_EFILE, "contains no JPEG", source_open(temporary_path("none"), &plain, &s));
     assert_fails(CONR_EFILE, "nowhere", source_open(temporary_path("nowhere"), &plain, &s));
     put("zero/1.png", "", 0);
     assert_fails(CONR_EFORMAT, "1 of 1", source_open(temporary_path("zero"), &plain, &s));
@@ -249,7 +249,7 @@ static void lists(void **state) {
     assert_int_equal(s.n, 3);
     assert_int_equal(s.n_classes, 2);
     check_item(&s, 0, "sub/a b.png", "zebra");
-    assert_string_equal(s.item[0].path, "sub/a b.png"); /* as the list says it */
+    assert_string_equal(s.item[0].path, "sub/a b.png"); /* as in the list */
     check_item(&s, 1, "c.png", "ant");
     check_item(&s, 2, "c.png", NULL);
     source_close(&s);
@@ -330,7 +330,7 @@ static void cifar(void **state) {
     assert_fails(CONR_EFORMAT, "label 11", source_open(temporary_path("wrong"), &plain, &s));
 }
 
-/* STL's planes are stored column by column. */
+/* The planes of STL are stored column by column. */
 static unsigned char stl_value(int n, int k, int y, int x) {
     return (unsigned char)(n * 91 + k * 50 + y * 3 + x * 7);
 }
@@ -430,7 +430,7 @@ static void npy_arrays(void **state) {
     assert_fails(CONR_EFORMAT, "e.npy", source_open(temporary_path("e.npy"), &plain, &s));
 }
 
-/* Class c of C keeps f^(-c/(C-1)) of its images, the first ones, and they stay what they were. */
+/* Class c of C keeps the first f^(-c/(C-1)) of its images, unchanged. */
 static void long_tail(void **state) {
     (void)state;
     source all, thin;
@@ -464,7 +464,7 @@ static void strange_files(void **state) {
     source s;
     static const unsigned char noise[] = {7, 0, 9, 0, 200, 1, 2, 3};
     put("noise", noise, sizeof noise);
-    assert_fails(CONR_EFORMAT, "neither", source_open(temporary_path("noise"), &plain, &s));
+    assert_fails(CONR_EFORMAT, "is not an image", source_open(temporary_path("noise"), &plain, &s));
     put("nothing", "", 0);
     assert_fails(CONR_EFORMAT, "empty", source_open(temporary_path("nothing"), &plain, &s));
     assert_fails(CONR_EFILE, "device", source_open("/dev/null", &plain, &s));

@@ -1,4 +1,4 @@
-/* store.c: plans where every image will lie, then lets all threads decode into place. */
+/* store.c: plans where every image will be, then lets all threads decode into place. */
 #include "images/store.h"
 
 #include "base/file.h"
@@ -29,7 +29,7 @@ static void stored_size(int w, int h, int side, uint16_t *sw, uint16_t *sh) {
     *sh = (uint16_t)(h == shorter ? side : lrint(h * scale));
 }
 
-/* Sizes of all images and their bytes in all. */
+/* The sizes of all images and the sum of their bytes. */
 static int make_plan(const source *s, int side, store *out) {
     uint64_t total = 0;
     out->image = memory_new("list of images", (size_t)s->n, sizeof *out->image);
@@ -55,7 +55,7 @@ static void place_images(store *s, const unsigned char *base) {
     }
 }
 
-/* An array whose bytes are already as we would store them is used where it lies. */
+/* An array whose bytes are already in the right form is used as it is. */
 static bool borrow(const source *s, store *out) {
     if (!s->block || s->pick || s->layout != LAYOUT_HWC || (s->gray ? 1 : 3) != out->c ||
         out->image[0].w != s->w_low || out->image[0].h != s->h_low)
@@ -67,7 +67,7 @@ static bool borrow(const source *s, store *out) {
     return true;
 }
 
-/* Bytes that programs may still take, by what the kernel and a container's limit tell. */
+/* Free memory in bytes, according to the kernel and to the limit of a container. */
 static uint64_t memory_free(void) {
     char line[128];
     uint64_t free_bytes = (uint64_t)1 << 32, limit = UINT64_MAX, used = 0;
@@ -105,7 +105,7 @@ done:
     return rc;
 }
 
-/* bad[i] is set where image i cannot be decoded; `message` gets that of the first. */
+/* Sets bad[i] if image i cannot be decoded; `message`: about the first of those. */
 static int decode_all(const source *s, const store *st, const store_options *o, unsigned char *bad,
                       char *message, size_t message_size) {
     int stop = 0, no_memory = 0;
@@ -142,7 +142,7 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
     return 0;
 }
 
-/* Leaves out the bad images, here and in the source. */
+/* Drops the bad images, here and in the source. */
 static int drop_bad(source *s, store *st, const unsigned char *bad, const char *message) {
     int64_t kept = 0;
     for (int64_t i = 0; i < st->n; i++)
@@ -223,7 +223,7 @@ void store_norm(const source *from, const store *s, int threads, pixels_norm *ou
     int c = s->c;
     *out = (pixels_norm){{0}, {1, 1, 1}};
     if (c == 3 && source_known_norm(from, out->mean, out->deviation)) return;
-        /* whole numbers: the same result in whatever order threads add */
+        /* integers: the same result in whatever order threads add */
 #pragma omp parallel for num_threads(threads) reduction(+ : sum[:3], square[:3], count)
     for (int64_t i = 0; i < s->n; i++) {
         const stored *m = &s->image[i];

@@ -1,9 +1,9 @@
 /* store_cache.c: decoded images in a file.
  *
- *     header (64 bytes), entries (24 bytes an image), pixels from the next multiple of 4096 on
+ *     header (64 bytes), entries (24 bytes per image), pixels from the next multiple of 4096 on
  *
- * in this machine's byte order: the file is no exchange format.  The space is taken before the
- * first byte is written, so that a full disk is an error and not a signal. */
+ * in the byte order of this machine: it is not an exchange format.  The space is allocated before
+ * the first byte is written, so that a full disk is an error and not a signal. */
 #include "images/store_cache.h"
 
 #include "base/status.h"
@@ -23,13 +23,13 @@ typedef struct header {
     uint64_t n, bytes;  /* images; bytes of their pixels */
     uint64_t entry_sum; /* of the entries */
     uint64_t channels;
-    uint64_t unused, sum; /* sum: of this header before it */
+    uint64_t unused, sum; /* sum: of the header up to here */
 } header;
 
 typedef struct entry {
     uint64_t at;   /* offset of the first byte in the file */
     uint64_t sum;  /* of its bytes */
-    uint16_t w, h; /* as planned, also where bad */
+    uint16_t w, h; /* as planned, even if bad */
     uint32_t bad;
 } entry;
 
@@ -43,7 +43,7 @@ static size_t pixels_at(uint64_t n) {
     return (sizeof(header) + n * sizeof(entry) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Not against malice, only against damage: eight bytes at a time, multiplied and folded. */
+/* A checksum against damage, not against malice: eight bytes at a time, multiplied and folded. */
 static uint64_t sum_of(const void *bytes, size_t n, uint64_t sum) {
     const unsigned char *p = bytes;
     for (; n >= 8; n -= 8, p += 8) {
@@ -72,7 +72,7 @@ static int make_folders(char *path) {
         int failed = mkdir(path, 0777) && errno != EEXIST;
         *slash = '/';
         if (failed)
-            return fail(CONR_EFILE, "%s: cannot be made: %s; give another folder for the cache",
+            return fail(CONR_EFILE, "%s: cannot be created: %s; give another folder for the cache",
                         path, strerror(errno));
     }
     return 0;
@@ -94,7 +94,8 @@ int cache_path(const source *s, const store_options *o, int channels, char *path
     else
         n = snprintf(path, size, "/tmp/conr-%u/", (unsigned)getuid());
     if (n < 0 || (size_t)n + 32 >= size)
-        return fail(CONR_EINVAL, "%s: the cache's path is too long; give a shorter one", s->path);
+        return fail(CONR_EINVAL, "%s: the path of the cache is too long; give a shorter one",
+                    s->path);
     int rc = make_folders(path);
     snprintf(path + n, size - (size_t)n, "images-%016llx", (unsigned long long)name);
     return rc;
@@ -173,7 +174,7 @@ int cache_create(const char *path, const store *plan, cache_file *out) {
     if (error)
         TRY(fail(CONR_EFILE, "%s: no room for %.1f GB of images: %s; %s", path, (double)size * 1e-9,
                  strerror(error), "free some space, or give another folder for the cache"));
-    /* The stream is open for writing only, a shared mapping asks for both. */
+    /* The stream is open only for writing, but a shared mapping needs both. */
     int both = open(out->file.temporary, O_RDWR | O_CLOEXEC);
     void *map =
         both < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, both, 0);

@@ -31,7 +31,7 @@ static void copy_golden(const char *to, const char *golden) {
     file_map_close(&m);
 }
 
-/* A folder of n images, one larger and one gray among them. */
+/* A folder of n images, one of them larger, one gray. */
 static void make_folder(const char *folder, int n) {
     char name[256];
     mkdir(temporary_path(folder), 0777);
@@ -67,7 +67,7 @@ static void images_are_kept_in_memory(void **state) {
     assert_int_equal(st.image[1].h, 60);
     assert_ok(source_read(&s, 0, 3, 0, &m));
     assert_memory_equal(st.image[0].pixels, m.pixels, 24 * 17 * 3);
-    /* shrunk while decoding and then resized is close to all in one resize */
+    /* shrinking while decoding and then resizing is close to a single resize */
     resizer r = {0};
     unsigned char want[80 * 60 * 3];
     double off = 0;
@@ -118,7 +118,7 @@ static void arrays_are_not_copied(void **state) {
     source_close(&s);
 }
 
-/* Damage that the header does not show is found while decoding, and dropped everywhere. */
+/* Damage that the header does not show is found while decoding; the image is dropped everywhere. */
 static void damaged_images_are_dropped(void **state) {
     (void)state;
     source s;
@@ -167,7 +167,7 @@ static bool open_cached(int side, uint64_t *sum) {
     return found;
 }
 
-/* The path of the one cache file that is there. */
+/* The path of the only cache file. */
 static const char *cache_name(void) {
     static char name[512];
     char command[1024];
@@ -176,7 +176,7 @@ static const char *cache_name(void) {
     char line[256] = "", more[256];
     assert_non_null(f);
     assert_non_null(fgets(line, sizeof line, f));
-    assert_null(fgets(more, sizeof more, f)); /* nothing temporary is left behind */
+    assert_null(fgets(more, sizeof more, f)); /* no temporary file is left */
     pclose(f);
     line[strcspn(line, "\n")] = 0;
     snprintf(name, sizeof name, "caches/inner/%s", line);
@@ -230,7 +230,7 @@ static void the_cache_is_found_again(void **state) {
     assert_true(open_cached(30, &sum));
 }
 
-/* A bad image is remembered: the second start neither decodes nor misses it. */
+/* A bad image is recorded: the second run drops it without decoding it again. */
 static void the_cache_remembers_bad_images(void **state) {
     (void)state;
     source s;
@@ -322,7 +322,7 @@ static double cpu_seconds(void) {
            1e-6 * ((double)u.ru_utime.tv_usec + (double)u.ru_stime.tv_usec);
 }
 
-/* Of this program alone; getrusage would count what the parent had before exec. */
+/* Only of this program; getrusage would count what the parent had before exec. */
 static double peak_megabytes(void) {
     char line[128];
     double kilobytes = 0;

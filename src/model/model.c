@@ -1,6 +1,7 @@
 /* model.c: saving and opening models; features of anyone's images; labels.csv. */
 #include "model/model.h"
 
+#include "base/csv.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/npy.h"
@@ -325,20 +326,6 @@ done:
 
 /* ---- labels.csv ------------------------------------------------------------------------------ */
 
-/* Quoted where a comma, a quote or a line's end would be taken for the file's own. */
-static void write_name(FILE *f, const char *name) {
-    if (!strpbrk(name, ",\"\r\n")) {
-        fputs(name, f);
-        return;
-    }
-    fputc('"', f);
-    for (; *name; name++) {
-        if (*name == '"') fputc('"', f);
-        fputc(*name, f);
-    }
-    fputc('"', f);
-}
-
 int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
                         const float *distances, const float *boundary, int64_t n) {
     int rc = 0;
@@ -351,7 +338,7 @@ int conr_write_clusters(const char *path, conr_images *images, const int32_t *la
     TRY(file_new_open(&f, path));
     fprintf(f.stream, "path,cluster,distance,boundary%s\n", labeled ? ",label" : "");
     for (int64_t i = 0; i < n; i++) {
-        write_name(f.stream, conr_images_path(images, i));
+        csv_write(f.stream, conr_images_path(images, i));
         double distance = distances[i] > 0 ? distances[i] : 0; /* rounding may say less */
         fprintf(f.stream, ",%d,%.6g,%.6g", labels[i], distance, (double)boundary[i]);
         if (labeled) fprintf(f.stream, ",%d", source_label(s, i));

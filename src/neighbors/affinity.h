@@ -1,4 +1,4 @@
-/* affinity.h: the steps that the dense and the sparse route share, number by number. */
+/* affinity.h: the arithmetic that the dense and the sparse algorithm share, bit for bit. */
 #ifndef CONR_AFFINITY_H
 #define CONR_AFFINITY_H
 
@@ -10,17 +10,17 @@
 
 typedef struct affinity_edge {
     int32_t to;
-    float weight; /* max(S_ij,0)^alpha; 1 for the row itself, also where the row is zero */
+    float weight; /* max(S_ij,0)^alpha; 1 for the row itself, even if the row is zero */
 } affinity_edge;
 
-/* How long the lists of S must be to serve every step: N(i) is filled up from the first k. */
+/* The length that the lists of S must have for every step: N(i) is filled up from the first k. */
 static inline int affinity_width(const conr_neighbors_options *o) {
     int width = o->k > o->k1 ? o->k : o->k1;
     return width > o->k2 ? width : o->k2;
 }
 
-/* The edges of row i in ascending order of `to`.  ids, values: the row's list of S, itself first;
- * edge: [k2]. */
+/* The edges of row i in ascending order of `to`.  ids, values: the row's list of S, the row itself
+ * first; edge: [k2]. */
 static inline void affinity_edges(const int32_t *ids, const float *values,
                                   const conr_neighbors_options *o, affinity_edge *edge) {
     for (int n = 0; n < o->k2; n++) {

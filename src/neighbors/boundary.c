@@ -1,5 +1,5 @@
-/* boundary.c: which rows lie between clusters (the paper's section 3.3), and how many of them a
- * training step leaves out. */
+/* boundary.c: the boundary filter (the paper's section 3.3): the boundary ratio of rows, and which
+ * rows a training step keeps. */
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/status.h"
@@ -31,10 +31,10 @@ static float ratio_of(const float *f, const float *centroid, int d, int K, int o
     return larger > 0 ? (float)(1 - (nearest - inside) / larger) : 1;
 }
 
-/* All arrays in the device's memory; nothing waits. */
-static int boundary_there(device *dev, const float *features, int n, int d, conr_metric metric,
-                          const float *centroids, int K, const int32_t *labels,
-                          bool normalize_centroids, float *ratio) {
+/* All arrays in device memory; asynchronous. */
+static int boundary_device(device *dev, const float *features, int n, int d, conr_metric metric,
+                           const float *centroids, int K, const int32_t *labels,
+                           bool normalize_centroids, float *ratio) {
     int rc = 0;
     size_t at = 0;
     void *work = NULL;
@@ -62,8 +62,8 @@ int conr_boundary(conr *c, const float *features, int64_t rows, int64_t width, c
     if (there) {
         if ((rc = numbers_check_shape("features", features, rows, width)) < 0) return rc;
         if ((rc = numbers_check_shape("centroids", centroids, K, width)) < 0) return rc;
-        return boundary_there(c->dev, features, (int)rows, (int)width, metric, centroids, K, labels,
-                              normalize_centroids, ratio);
+        return boundary_device(c->dev, features, (int)rows, (int)width, metric, centroids, K,
+                               labels, normalize_centroids, ratio);
     }
     if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
     if ((rc = numbers_check("centroids", centroids, K, width)) < 0) return rc;
@@ -97,12 +97,12 @@ static int by_value(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* How many rows may stay, ties aside; at least one. */
+/* The number of rows to keep, ties not counted; at least one. */
 static int64_t allowed(int64_t n, double fraction) {
     if (n < 1) return fail(CONR_EINVAL, "boundary: no rows; give at least one");
     if (!(fraction >= 0 && fraction <= 1))
         return fail(CONR_EINVAL, "boundary: fraction %g; give a number from 0 to 1", fraction);
-    /* n * fraction may come out a hair below the whole number that is meant, as in 5 * 0.6 */
+    /* n * fraction may be a hair below the whole number that is meant, as in 5 * 0.6 */
     int64_t count = (int64_t)floor((double)n * fraction + 1e-9);
     return count > 1 ? count : 1;
 }

@@ -1,5 +1,4 @@
-/* dense.c: contextually affinitive neighbors with plain matrices [n,n]: neighbors.h line by line.
- */
+/* dense.c: contextually affinitive neighbors by plain matrices [n,n]: neighbors.h line by line. */
 #include "neighbors/neighbors.h"
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* neighbors.c: the public calls: options checked, features normalized, a route chosen; and the
- * purity of lists. */
+/* neighbors.c: the public calls: checks the options, normalizes the features, chooses the algorithm
+ * (host or device, batch or whole set); and the purity of lists. */
 #include "neighbors/neighbors.h"
 
 #include "base/memory.h"
@@ -45,8 +45,8 @@ static int neighbors_local(device *dev, ranks *over, const float *f, int n, int 
     return rc;
 }
 
-/* In the host's memory. */
-static int neighbors_here(device *dev, ranks *over, const float *f, int n, int d,
+/* For features in host memory. */
+static int neighbors_host(device *dev, ranks *over, const float *f, int n, int d,
                           const conr_neighbors_options *o, int32_t *ids) {
     /* the search has the bits of kernels/gemm.h; a device with other bits computes S by its gemm */
     if (!dev->kernel_bits) return neighbors_dense(dev, f, n, d, o, ids);
@@ -57,69 +57,67 @@ static int neighbors_here(device *dev, ranks *over, const float *f, int n, int d
 int neighbors_batch(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                     int32_t *ids, void *work) {
     if (dev->op.neighbors) return dev->op.neighbors(dev, f, n, d, o, ids, work);
-    return neighbors_here(dev, NULL, f, n, d, o, ids);
+    return neighbors_host(dev, NULL, f, n, d, o, ids);
 }
 
-enum {
-    BATCH_ROWS = 8192
-}; /* that a device's `neighbors` takes: its memory grows with their square */
+enum { BATCH_ROWS = 8192 }; /* most rows for op.neighbors: its memory grows with their square */
 
-/* Features and lists of a call on a device with memory of its own; `there`: they lie in it. */
+/* A call on a device with memory of its own. */
 typedef struct remote {
     device *dev;
     ranks *over;           /* that share the search of a whole set, or NULL */
     const float *features; /* [n,d] */
     int n, d;
     const conr_neighbors_options *o;
-    int32_t *ids; /* [n,k] */
-    bool there;
+    int32_t *ids;   /* [n,k] */
+    bool on_device; /* features and ids are in device memory */
 } remote;
 
 /* The features as unit rows into f, device memory. */
 static int unit_rows(const remote *r, float *f) {
     int rc = 0;
     device *dev = r->dev;
-    if (!r->there) TRY(dev->op.put(dev, f, r->features, (size_t)r->n * r->d * sizeof *f));
-    TRY(dev->op.rows_normalize(dev, r->there ? r->features : f, r->n, r->d, f, NULL));
+    if (!r->on_device) TRY(dev->op.put(dev, f, r->features, (size_t)r->n * r->d * sizeof *f));
+    TRY(dev->op.rows_normalize(dev, r->on_device ? r->features : f, r->n, r->d, f, NULL));
 done:
     return rc;
 }
 
-/* A batch, all on the device and in one block of memory.  Features that lie there find it ready,
- * and nothing waits. */
-static int batch_there(const remote *r) {
+/* A batch, all on the device and in one block of memory.  If the features are in device memory, the
+ * block is the device's workspace, and nothing waits. */
+static int batch_device(const remote *r) {
     int rc = 0;
     device *dev = r->dev;
     size_t at = 0, lists = (size_t)r->n * r->o->k * sizeof(int32_t);
     size_t f = span(&at, (size_t)r->n * r->d * sizeof(float), 1);
-    size_t near = span(&at, r->there ? 0 : lists, 1);
+    size_t near = span(&at, r->on_device ? 0 : lists, 1);
     size_t work = (at + 255) / 256 * 256;
     size_t bytes = work + dev->op.neighbors_bytes(dev, r->n, r->d, r->o);
     void *block = NULL;
-    TRY(r->there ? dev->op.work(dev, bytes, &block) : dev->op.alloc(dev, bytes, &block));
+    TRY(r->on_device ? dev->op.work(dev, bytes, &block) : dev->op.alloc(dev, bytes, &block));
     char *base = block;
-    int32_t *ids = r->there ? r->ids : (int32_t *)(base + near);
+    int32_t *ids = r->on_device ? r->ids : (int32_t *)(base + near);
     TRY(unit_rows(r, (float *)(base + f)));
     TRY(neighbors_batch(dev, (float *)(base + f), r->n, r->d, r->o, ids, base + work));
-    if (!r->there) TRY(dev->op.get(dev, r->ids, ids, lists));
+    if (!r->on_device) TRY(dev->op.get(dev, r->ids, ids, lists));
 done:
-    if (!r->there) dev->op.free(dev, block);
+    if (!r->on_device) dev->op.free(dev, block);
     return rc;
 }
 
-/* Similarities of rows, one of which is not finite where a feature is not: NaN ranks first. */
+/* Fails if a feature is not finite: then a similarity in its list is not, since NaN ranks first. */
 static int check_similar(const float *values, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
-            return fail(CONR_ENUMBER, "features: not all of them are finite numbers; clean them "
-                                      "first");
+            return fail(CONR_ENUMBER,
+                        "features: some are NaN or infinite; remove those rows first");
     return 0;
 }
 
-/* The best of S of all rows, [n,width]; each rank looks for those of as many rows and shows them to
- * the others.  near, scores: device memory with room for all that the ranks send. */
-static int search_there(const remote *r, const float *f, int width, int rows, int32_t *near,
-                        float *scores) {
+/* The best of S of all rows, [n,width]; each rank searches for an equal share of the rows, then all
+ * gather all.  near, scores: device memory with room for what all ranks send. */
+static int search_device(const remote *r, const float *f, int width, int rows, int32_t *near,
+                         float *scores) {
     int rc = 0, rank = r->over ? r->over->rank : 0, first = rank * rows;
     int count = first >= r->n ? 0 : r->n - first < rows ? r->n - first : rows;
     device *dev = r->dev;
@@ -133,13 +131,13 @@ done:
     return rc;
 }
 
-/* A whole set: the search on the device, which is nearly all the work, and the rest here. */
-static int set_there(const remote *r) {
+/* A whole set: the search, which is nearly all the work, on the device; the rest on the host. */
+static int set_device(const remote *r) {
     int rc = 0, width = r->o->local ? r->o->k : affinity_width(r->o);
     device *dev = r->dev;
     size_t lists = (size_t)r->n * width, result = (size_t)r->n * r->o->k * sizeof(int32_t);
-    int ranks_there = r->over ? r->over->count : 1, rows = (r->n + ranks_there - 1) / ranks_there;
-    size_t sent = (size_t)rows * ranks_there * width; /* the last rank's may end behind the rows */
+    int ranks_all = r->over ? r->over->count : 1, rows = (r->n + ranks_all - 1) / ranks_all;
+    size_t sent = (size_t)rows * ranks_all * width; /* the last rank's share may exceed n */
     void *f = NULL, *near = NULL, *scores = NULL;
     int32_t *by_s = NULL, *ids = NULL;
     float *values = NULL;
@@ -147,22 +145,22 @@ static int set_there(const remote *r) {
     TRY(dev->op.alloc(dev, sent * sizeof(int32_t), &near));
     TRY(dev->op.alloc(dev, sent * sizeof(float), &scores));
     TRY(unit_rows(r, f));
-    TRY(search_there(r, f, width, rows, near, scores));
+    TRY(search_device(r, f, width, rows, near, scores));
     values = memory_new("neighbors", lists, sizeof *values);
     TRY(values ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
     TRY(check_similar(values, lists));
     if (r->o->local) {
-        TRY(r->there ? dev->op.copy(dev, r->ids, near, result)
-                     : dev->op.get(dev, r->ids, near, result));
+        TRY(r->on_device ? dev->op.copy(dev, r->ids, near, result)
+                         : dev->op.get(dev, r->ids, near, result));
         goto done;
     }
     by_s = memory_new("neighbors", lists, sizeof *by_s);
-    if (r->there) ids = memory_new("neighbors", result, 1);
-    TRY(by_s && (ids || !r->there) ? 0 : CONR_ENOMEM);
+    if (r->on_device) ids = memory_new("neighbors", result, 1);
+    TRY(by_s && (ids || !r->on_device) ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, by_s, near, lists * sizeof *by_s));
-    TRY(neighbors_from_lists(dev, by_s, values, r->n, width, r->o, r->there ? ids : r->ids));
-    if (r->there) {
+    TRY(neighbors_from_lists(dev, by_s, values, r->n, width, r->o, r->on_device ? ids : r->ids));
+    if (r->on_device) {
         TRY(dev->op.put(dev, r->ids, ids, result));
         TRY(dev->op.sync(dev));
     }
@@ -185,12 +183,12 @@ int conr_neighbors(conr *c, const float *features, int64_t rows, int64_t width,
     o.k = at_most(o.k, n), o.k1 = at_most(o.k1, n), o.k2 = at_most(o.k2, n);
     if (c->dev->op.search) {
         remote r = {c->dev, context_together(c), features, n, d, &o, ids, there};
-        return n <= BATCH_ROWS ? batch_there(&r) : set_there(&r);
+        return n <= BATCH_ROWS ? batch_device(&r) : set_device(&r);
     }
     float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
     if (!unit) return CONR_ENOMEM;
     TRY(c->dev->op.rows_normalize(c->dev, features, n, d, unit, unit + (size_t)n * d));
-    TRY(neighbors_here(c->dev, context_together(c), unit, n, d, &o, ids));
+    TRY(neighbors_host(c->dev, context_together(c), unit, n, d, &o, ids));
 done:
     free(unit);
     return rc;

@@ -1,5 +1,5 @@
-/* neighbors_test.c: lists of neighbors against NumPy's, the two routes and numbers of threads
- * against each other, and the boundary filter. */
+/* neighbors_test.c: lists of neighbors against those of NumPy; the two algorithms and different
+ * numbers of threads against each other; the boundary filter. */
 #include "base/test_help.h"
 
 #include "base/rng.h"
@@ -76,9 +76,9 @@ static void as_numpy(void **state) {
     tensors_close(&file);
 }
 
-/* ---- routes and threads ---------------------------------------------------------------------- */
+/* ---- algorithms and threads ------------------------------------------------------------------ */
 
-/* Rows around a few centers, of unequal weight, some of them twice. */
+/* Rows around a few centers of unequal weight; some rows occur twice. */
 static float *clusters(int n, int d, int K, double noise, uint32_t stream) {
     float *x = malloc((size_t)n * d * sizeof *x), *center = malloc((size_t)K * d * sizeof *center);
     rng r = rng_at(5, 0, stream, RNG_TEST);
@@ -99,7 +99,7 @@ static float *clusters(int n, int d, int K, double noise, uint32_t stream) {
     return x;
 }
 
-static void check_routes(int n, int d, const conr_neighbors_options *o) {
+static void check_algorithms(int n, int d, const conr_neighbors_options *o) {
     float *x = clusters(n, d, 12, 1.0, (uint32_t)n);
     size_t bytes = (size_t)n * o->k * sizeof(int32_t);
     int32_t *dense = malloc(bytes), *sparse = malloc(bytes);
@@ -114,15 +114,15 @@ static void check_routes(int n, int d, const conr_neighbors_options *o) {
 static void dense_equals_sparse(void **state) {
     (void)state;
     conr_neighbors_options o = conr_neighbors_defaults();
-    check_routes(3000, 64, &o);
-    check_routes(257, 300, &o); /* sums longer than one block of the micro-kernel */
+    check_algorithms(3000, 64, &o);
+    check_algorithms(257, 300, &o); /* sums longer than one block of the micro-kernel */
     o.k = 20, o.k1 = 30, o.k2 = 10, o.alpha = 1.5, o.layers = 3;
-    check_routes(700, 32, &o);
+    check_algorithms(700, 32, &o);
     o.resymmetrize = 0;
-    check_routes(301, 5, &o);
+    check_algorithms(301, 5, &o);
 }
 
-/* S kept whole and in rounds; rows that are zero or the same, lists as long as they can be. */
+/* S stored whole and in rounds; rows that are zero or equal, lists of maximal length. */
 static void check_searches(int n, int d, int k) {
     float *x = clusters(n, d, 7, 1.0, (uint32_t)(n + k));
     if (n > 3) memset(x + (size_t)(n / 3) * d, 0, (size_t)(n / 3) * d * sizeof *x);

@@ -1,10 +1,10 @@
-/* search.c: exact nearest neighbors by blocks of S = F F^T, which is not kept: for any n.
+/* search.c: exact nearest neighbors by blocks of S = F F^T, which is never stored: for any n.
  *
- * S is symmetric, so only the blocks on and above its diagonal are computed, and each number is
- * offered to the lists of both its rows.  Two pairs of blocks at work at the same time must not
- * share rows: they are taken in the order of a tournament, where in one round every block plays
- * once, as tasks that depend on their two blocks.  So there are no locks, and since the order
- * (value, index) is total the lists do not depend on the order of the games either. */
+ * S is symmetric, so only the blocks on and above its diagonal are computed, and each value is
+ * offered to the lists of both its rows.  Two pairs of blocks that are processed at the same time
+ * must not share rows.  So they are scheduled as a tournament, in which every block plays once per
+ * round, as tasks that depend on their two blocks.  This needs no locks, and since the order
+ * (value, index) is total, the lists do not depend on the order of the games either. */
 #include "neighbors/search.h"
 
 #include "base/memory.h"
@@ -16,8 +16,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BLOCK_BYTES = 512 * 1024 }; /* of packed rows: half of a second cache */
-enum { MERGED = 1 << 20 };         /* entries of lists that ranks show each other at a time */
+enum { BLOCK_BYTES = 512 * 1024 }; /* of packed rows: half of a second-level cache */
+enum { MERGED = 1 << 20 };         /* list entries that ranks gather at a time */
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t four_masks __attribute__((vector_size(16)));
@@ -29,7 +29,7 @@ typedef struct search {
     const float *tall, *wide; /* F in panels of mr and of nr rows */
     int32_t *ids;             /* [n,k] */
     float *values;            /* [n,k] */
-    float *worst; /* [blocks * block]: the value to beat; infinite behind the last row */
+    float *worst;             /* [blocks * block]: the value to beat; infinite past the last row */
 } search;
 
 static int common_multiple(int a, int b) {
@@ -46,7 +46,7 @@ static int block_rows(const gemm_kernel *g, int n, int d, int threads) {
 }
 
 static void offer(const search *s, int i, int j, float value) {
-    int32_t *ids = s->ids + (size_t)i * s->k + 1; /* behind the row itself */
+    int32_t *ids = s->ids + (size_t)i * s->k + 1; /* after the row itself */
     float *values = s->values + (size_t)i * s->k + 1;
     search_offer(s->k - 1, ids, values, j, value);
     s->worst[i] = values[s->k - 2];
@@ -60,13 +60,13 @@ static bool any_set(four_masks m) {
     return (u.half[0] | u.half[1]) != 0;
 }
 
-/* Where four numbers of S reach what their row or their columns have to beat. */
+/* Set where a value of S reaches the value to beat of its row or of its column; four at a time. */
 static four_masks hits(const search *s, const float *value, float row, int j) {
     four values = *(const four *)value, to_beat = {row, row, row, row};
     return (values >= to_beat) | (values >= *(const four *)(s->worst + j));
 }
 
-/* Offers a tile: rows i.., columns j.. of S; of the pairs only those with row < column. */
+/* Offers a tile, rows i.. and columns j.. of S, but only its pairs with row < column. */
 static void offer_tile(const search *s, const float *tile, int i, int j) {
     int mr = s->kernel->mr, nr = s->kernel->nr;
     for (int r = 0; r < mr; r++, tile += nr) {
@@ -116,7 +116,7 @@ static void tournament(const search *s, int blocks, int first, int step, int las
         }
 }
 
-/* Every rank has seen other rounds: the best of all their lists, which are ordered alike. */
+/* Each rank has played other rounds: merges their lists, which have the same order. */
 static int merge_lists(ranks *over, const search *s) {
     int rc = 0, k = s->k, most = MERGED / k + 1; /* rows at a time */
     size_t each = (size_t)most * k;
@@ -167,7 +167,7 @@ int search_rounds(device *dev, ranks *over, const float *f, int n, int d, int k,
             values[(size_t)i * k + at] = -INFINITY;
         }
     }
-    /* where it takes long in a few parts, so that the caller hears of it and can stop */
+    /* if it takes long, in a few parts, so that the caller gets reports and can stop it */
     int blocks = (n + s.block - 1) / s.block, part = blocks > 64 ? blocks / 16 : blocks;
     part = (part + count - 1) / count * count;
     for (int t = 0; t < blocks && rc == 0; t += part) {

@@ -1,8 +1,9 @@
-/* search_whole.c: exact nearest neighbors of a batch, whose S = F F^T is small enough to be kept.
+/* search_whole.c: exact nearest neighbors of a batch, whose S = F F^T is small enough to store.
  *
- * The tiles on and above the diagonal are computed once and stored twice, as they are and turned;
- * then every row is looked through for its best.  No tile waits for another, and a whole row shows
- * at first sight what its best have to reach, which a list that grows tile by tile has to learn. */
+ * The tiles on and above the diagonal are computed once and stored twice, as they are and
+ * transposed; then every row is searched for its best.  No tile waits for another, and one pass
+ * over a whole row finds the value to beat, which a list that grows tile by tile has to raise step
+ * by step. */
 #include "neighbors/search.h"
 
 #include "base/memory.h"
@@ -15,7 +16,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-enum { PANELS = 4 }; /* of rows, and of columns, that a thread takes at a time */
+enum { PANELS = 4 }; /* of rows and of columns that a thread takes at a time */
 
 typedef struct square {
     const gemm_kernel *kernel;
@@ -50,7 +51,7 @@ static void store_tile(const square *w, const float *tile, int i, int j) {
             s[(size_t)r * pitch + c] = turned[(size_t)c * pitch + r] = tile[r * nr + c];
 }
 
-/* One that meets the diagonal or the end: only pairs of a row and a later one, so that no number is
+/* A tile on the diagonal or at the end: only its pairs with row < column, so that no element is
  * stored by two threads. */
 static void store_pairs(const square *w, const float *tile, int i, int j) {
     int nr = w->kernel->nr, rows = least(w->kernel->mr, w->n - i), columns = least(nr, w->n - j);
@@ -62,7 +63,7 @@ static void store_pairs(const square *w, const float *tile, int i, int j) {
 }
 
 /* The tiles from (i,j) on that reach above the diagonal: a few panels of rows and of columns, so
- * that a line of S is mostly filled by one thread. */
+ * that a cache line of S is mostly filled by one thread. */
 static void compute_tiles(const square *w, int i0, int j0) {
     const gemm_kernel *g = w->kernel;
     float tile[GEMM_TILE];
@@ -108,7 +109,7 @@ int search_whole(device *dev, const float *f, int n, int d, int k, int32_t *ids,
         for (int i = 0; i < n; i += g->mr) pack(&w, f, i, g->mr, w.tall);
 #pragma omp for schedule(static)
         for (int j = 0; j < n; j += g->nr) pack(&w, f, j, g->nr, w.wide);
-            /* the last rows have the fewest tiles: so the threads end together */
+            /* the last rows have the fewest tiles: so the threads finish together */
 #pragma omp for schedule(dynamic) collapse(2)
         for (int i = 0; i < n; i += PANELS * g->mr)
             for (int j = 0; j < n; j += PANELS * g->nr) compute_tiles(&w, i, j);

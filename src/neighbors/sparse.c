@@ -1,8 +1,8 @@
 /* sparse.c: contextually affinitive neighbors row by row, for batches and whole data sets.
  *
- * The matrices of neighbors.h have a few dozen entries a row.  They are kept as rows of (column,
- * value) in ascending order of the column; sums of rows are merges, and H H^T is taken through the
- * columns of H: only pairs that share a column are ever looked at. */
+ * The matrices of neighbors.h have a few dozen entries per row.  They are stored as rows of
+ * (column, value) in ascending order of the column; sums of rows are merges, and H H^T is computed
+ * through the columns of H: only pairs that share a column are ever visited. */
 #include "neighbors/neighbors.h"
 
 #include "base/memory.h"
@@ -18,7 +18,7 @@
 
 enum {
     PART = 10000, /* rows ranked between two reports */
-    SMALL = 512   /* rows for which one thread is enough, but in the steps that do the work */
+    SMALL = 512   /* rows for which one thread is enough, except in the expensive steps */
 };
 
 typedef struct entry {
@@ -38,7 +38,7 @@ static void matrix_free(matrix *m) {
     *m = (matrix){0};
 }
 
-/* Room for `entries` in all; start is zeroed. */
+/* Allocates room for `entries` in total; start is zeroed. */
 static int matrix_new(int n, size_t entries, matrix *out) {
     out->n = n;
     out->start = memory_new("neighbors", (size_t)n + 1, sizeof *out->start);
@@ -60,8 +60,8 @@ static const entry *from_column(const entry *row, const entry *end, int col) {
     return row;
 }
 
-/* Each thread fills its own rows of the result, out of its columns of all of m's rows, and waits
- * for no other: what lies before its columns is where its entries begin. */
+/* Each thread fills its own rows of the result from its columns of all rows of m, and waits for no
+ * other: the number of entries before its columns is where its own begin. */
 static int transpose(const matrix *m, int threads, matrix *out) {
     int n = m->n, rc = matrix_new(n, m->start[n], out);
     if (rc < 0) return rc;
@@ -76,8 +76,8 @@ static int transpose(const matrix *m, int threads, matrix *out) {
             at += (size_t)(e - row);
             for (; e < end && e->col < high; e++) out->start[e->col + 1]++;
         }
-        /* counts become offsets, shifted by one row: filling moves start[i+1] from the row's first
-         * entry to its end, where it belongs */
+        /* counts become offsets, shifted by one row: filling moves start[i+1] from the first entry
+         * of row i to its end, where it belongs */
         for (int i = low; i < high; i++) {
             size_t entries = out->start[i + 1];
             out->start[i + 1] = at;
@@ -93,7 +93,7 @@ static int transpose(const matrix *m, int threads, matrix *out) {
     return 0;
 }
 
-/* Rows were given more room than they took: closes the gaps.  count: [n] */
+/* Closes the gaps: rows were given more room than they used.  count: [n] */
 static void compact(matrix *m, const size_t *count) {
     size_t to = 0;
     for (int i = 0; i < m->n; i++) {
@@ -107,7 +107,7 @@ static void compact(matrix *m, const size_t *count) {
     if (smaller) m->entry = smaller;
 }
 
-/* out = row i of a + row i of b; returns its entries. */
+/* out = row i of a + row i of b; returns the number of entries. */
 static size_t add_rows(const matrix *a, const matrix *b, int i, entry *out) {
     const entry *x = a->entry + a->start[i], *x_end = a->entry + a->start[i + 1];
     const entry *y = b->entry + b->start[i], *y_end = b->entry + b->start[i + 1];
@@ -169,7 +169,7 @@ static int adjacency(const int32_t *ids, int n, int width, int k1, int threads, 
 
 /* ---- propagation ----------------------------------------------------------------------------- */
 
-/* A row of sums while it is made. */
+/* A row of sums under construction. */
 typedef struct sums {
     int32_t *col;  /* [room] */
     double *value; /* [room] */
@@ -190,8 +190,8 @@ static void merge(const sums *in, float weight, const entry *row, const entry *e
     out->count = to;
 }
 
-/* Row i of the next H into `to`; returns its entries.  edge: [k2], of row i; scratch: two rows of
- * sums with room for all the entries together, and so many floats. */
+/* Writes row i of the next H to `to`; returns the number of entries.  edge: [k2], of row i;
+ * scratch, two rows of sums, and unit have room for the entries of all rows that are added. */
 static size_t propagate_row(const matrix *a, const affinity_edge *edge, int k2, sums scratch[2],
                             float *unit, entry *to) {
     scratch[0].count = 0;
@@ -208,7 +208,7 @@ static size_t propagate_row(const matrix *a, const affinity_edge *edge, int k2, 
     return count;
 }
 
-/* The most entries that row i of the next H can have. */
+/* An upper bound on the entries of row i of the next H. */
 static size_t row_room(const matrix *a, const affinity_edge *edge, int k2) {
     size_t room = 0;
     for (int e = 0; e < k2; e++) room += a->start[edge[e].to + 1] - a->start[edge[e].to];
@@ -267,7 +267,7 @@ static size_t ranker_bytes(int n, int k) {
     return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
 }
 
-/* A thread's own, in so many bytes. */
+/* The ranker of a thread, in ranker_bytes of memory. */
 static ranker ranker_at(void *memory, int n) {
     ranker r = {.sum = memory};
     r.touched = (int32_t *)(r.sum + n);
@@ -276,8 +276,8 @@ static ranker ranker_at(void *memory, int n) {
     return r;
 }
 
-/* sum += value * column, noting which sums are new; returns how many are in all.  Without a branch,
- * which could not be foreseen: this is where the time goes. */
+/* sum += value * column, recording which sums are new; returns the number recorded so far.  Without
+ * a branch, which could not be predicted: this is where the time is spent. */
 static inline int accumulate(double value, const entry *at, const entry *end, ranker *r,
                              int touched) {
     for (; at < end; at++) {
@@ -289,14 +289,14 @@ static inline int accumulate(double value, const entry *at, const entry *end, ra
     return touched;
 }
 
-/* Row j, if above zero and not taken before, into the list behind out[0]. */
+/* Inserts row j, if it is above zero and was not taken before, into the list after out[0]. */
 static inline void take(ranker *r, int32_t j, int k, int32_t *out) {
     float value = (float)r->sum[j];
     r->sum[j] = 0;
     if (value > 0 && value >= r->values[k - 2]) search_offer(k - 1, out + 1, r->values, j, value);
 }
 
-/* Behind the row itself and the `listed` best of H H^T: the best of S that are not among them. */
+/* After the row itself and the `listed` best of H H^T, adds the best of S that are not listed. */
 static void fill_up(int listed, const int32_t *by_s, int k, int32_t *out) {
     for (int at = 1, found = listed; found < k - 1; at++) {
         bool there = false;
@@ -321,7 +321,7 @@ static void rank_row(const matrix *h, const matrix *columns, int i, const int32_
     out[0] = i;
     for (int at = 0; at < k - 1; at++) out[1 + at] = INT32_MAX, r->values[at] = 0;
     r->sum[i] = 0;
-    /* the near ones first: the rest then mostly fails at the first look */
+    /* the near ones first: most others then fail the first comparison */
     for (int at = 1; at < k; at++) take(r, by_s[at], k, out);
     for (int t = 0; t < touched; t++) take(r, r->touched[t], k, out);
     while (listed > 0 && r->values[listed - 1] == 0) listed--;
@@ -355,17 +355,17 @@ done:
 
 /* ---- ranking of a batch ---------------------------------------------------------------------- */
 
-/* H H^T is symmetric.  Where it has room, each number above zero is computed once, for the lower of
- * its two rows, and given to the other row afterwards by the thread that will rank that row. */
+/* H H^T is symmetric.  If it can be stored, each element above zero is computed once, for the lower
+ * of its two rows, and copied to the other row afterwards by the thread that will rank that row. */
 typedef struct pairs {
     int pitch;
-    int32_t *ids;  /* [n,pitch]: row i's partners, those after i first */
+    int32_t *ids;  /* [n,pitch]: the partners of row i, those after i first */
     float *values; /* [n,pitch]: of H H^T */
-    int *after;    /* [n]: how many come after i, */
-    int *count;    /* [n]: and how many there are */
+    int *after;    /* [n]: number of partners after i */
+    int *count;    /* [n]: number of all partners */
 } pairs;
 
-/* As accumulate, of what comes after row i in a column that has row i; end: the column's. */
+/* As accumulate, for the entries after row i in a column that has row i; end: of the column. */
 static inline int accumulate_after(double value, const entry *end, int i, ranker *r, int touched) {
     for (const entry *at = end - 1; at->col > i; at--) {
         double old = r->sum[at->col];
@@ -376,7 +376,7 @@ static inline int accumulate_after(double value, const entry *end, int i, ranker
     return touched;
 }
 
-/* Row i with the rows after it. */
+/* Pairs row i with the rows after it. */
 static void pair_row(const matrix *h, const matrix *columns, int i, ranker *r, const pairs *p) {
     int32_t *ids = p->ids + (size_t)i * p->pitch;
     float *values = p->values + (size_t)i * p->pitch;
@@ -393,7 +393,7 @@ static void pair_row(const matrix *h, const matrix *columns, int i, ranker *r, c
     p->after[i] = p->count[i] = touched;
 }
 
-/* Rows low .. high-1 with the rows before them. */
+/* Pairs rows low .. high-1 with the rows before them. */
 static void pair_back(const pairs *p, int low, int high) {
     for (int i = 0; i < high; i++) {
         const int32_t *ids = p->ids + (size_t)i * p->pitch;
@@ -408,7 +408,7 @@ static void pair_back(const pairs *p, int low, int high) {
     }
 }
 
-/* As rank_row, of row i's pairs. */
+/* As rank_row, from the pairs of row i. */
 static void rank_pairs(const pairs *p, int i, const int32_t *by_s, int k, ranker *r, int32_t *out) {
     size_t row = (size_t)i * p->pitch;
     out[0] = i;

@@ -1,7 +1,7 @@
-/* whole.c: the best of a row that is all there.
+/* whole.c: the best of a row that is stored whole.
  *
- * One look at the row finds a value that about as many numbers reach as are wanted, a second one
- * those numbers: few enough to be put into a list one by one. */
+ * A first pass over the row finds a value that about k elements reach, a second pass finds those
+ * elements: few enough to be inserted into a list one by one. */
 #include "neighbors/whole.h"
 
 #include "kernels/quad.h"
@@ -21,7 +21,7 @@ static int count_reaching(quad a, quad b, quad c, quad d, float value) {
     return -(m[0] + m[1] + m[2] + m[3]);
 }
 
-/* A value that at least k numbers of the row reach, and not many more: the k-th largest of the
+/* A value that at least k elements of the row reach, and not many more: the k-th largest of the
  * maxima of 16 parts of the row.  n is a multiple of 16; k <= 16. */
 static float to_reach(const float *row, int n, int k) {
     float most[WHOLE_STEP], bound = -INFINITY;
@@ -38,7 +38,7 @@ static float to_reach(const float *row, int n, int k) {
     return bound;
 }
 
-/* Where 16 numbers reach b, as bits. */
+/* One bit for each of 16 elements: whether it reaches b. */
 static unsigned bits_reaching(const float *x, quad b) {
     const quad_mask bit = {1, 2, 4, 8};
     union {
@@ -50,8 +50,8 @@ static unsigned bits_reaching(const float *x, quad b) {
     return (unsigned)(both | both >> 32);
 }
 
-/* The columns where a row reaches the bound, into `to`; returns how many.  n is a multiple of 16.
- */
+/* Writes the columns where a row reaches the bound to `to`; returns their number.  n is a multiple
+ * of 16. */
 static int collect(const float *row, int n, float bound, int32_t *to) {
     int count = 0;
     for (int j = 0; j < n; j += WHOLE_STEP)

@@ -1,7 +1,7 @@
 /* folder.c: see folder.h. */
 #include "report/folder.h"
 
-#include "base/file.h"
+#include "base/csv.h"
 #include "base/npy.h"
 #include "base/status.h"
 
@@ -140,96 +140,61 @@ done:
 
 /* ---- labels.csv ------------------------------------------------------------------------------ */
 
-/* The field at *at as text, which is cut out in place; *at moves behind it.  NULL at the end. */
-static char *field(char **at) {
-    char *from = *at, *to = from, *text = from;
-    if (!from) return NULL;
-    if (*from == '"') {
-        for (from++; *from && !(*from == '"' && from[1] != '"'); from++) {
-            if (*from == '"') from++;
-            *to++ = *from;
-        }
-        if (*from) from++;
-    } else {
-        while (*from && *from != ',') *to++ = *from++;
-    }
-    *at = *from == ',' ? from + 1 : NULL;
-    *to = 0;
-    return text;
-}
-
-/* Lines of a CSV file: a quoted name may hold line ends.  The next one, or NULL. */
-static char *csv_line(char **at) {
-    char *line = *at;
-    bool quoted = false;
-    if (!*line) return NULL;
-    for (; **at && (quoted || **at != '\n'); ++*at)
-        if (**at == '"') quoted = !quoted;
-    if (**at) *(*at)++ = 0;
-    return line;
-}
-
 static bool number(const char *text, double low, double high, double *out) {
     char *end;
-    if (!text) return false;
     *out = strtod(text, &end);
     return end != text && *out >= low && *out <= high;
 }
 
-static int parse_rows(folder *f, char *text, const char *path, bool labeled) {
-    char *at = text, *line = csv_line(&at);
-    for (int64_t i = 0; (line = csv_line(&at)); i++) {
-        double cluster, distance, boundary, label = -1;
-        const char *name = field(&line);
-        if (!number(field(&line), 0, 1e6, &cluster) || !number(field(&line), -1, 10, &distance) ||
-            !number(field(&line), -1, 3, &boundary) ||
-            (labeled && !number(field(&line), -1, 1e9, &label)))
-            return fail(CONR_EFORMAT,
-                        "%s: line %lld is no line of a labels.csv; make the run again", path,
-                        (long long)i + 2);
-        if (!(f->image[i] = keep(f, name))) return CONR_ENOMEM;
-        f->cluster[i] = (int32_t)cluster;
-        f->distance[i] = (float)distance;
-        f->boundary[i] = (float)boundary;
-        if (labeled) f->label[i] = (int64_t)label;
-        if (f->cluster[i] >= f->K) f->K = f->cluster[i] + 1;
-        f->n = i + 1;
-    }
+static int parse_row(folder *f, const csv *c, bool labeled) {
+    int64_t i = f->n;
+    double cluster, distance, boundary, label = -1;
+    if (!number(c->cell[1], 0, 1e6, &cluster) || !number(c->cell[2], -1, 10, &distance) ||
+        !number(c->cell[3], -1, 3, &boundary) || (labeled && !number(c->cell[4], -1, 1e9, &label)))
+        return fail(CONR_EFORMAT, "%s: row %lld is not one of a labels.csv; repeat the run",
+                    c->name, (long long)c->row);
+    if (!(f->image[i] = keep(f, c->cell[0]))) return CONR_ENOMEM;
+    f->cluster[i] = (int32_t)cluster;
+    f->distance[i] = (float)distance;
+    f->boundary[i] = (float)boundary;
+    if (labeled) f->label[i] = (int64_t)label;
+    if (f->cluster[i] >= f->K) f->K = f->cluster[i] + 1;
+    f->n = i + 1;
     return 0;
+}
+
+/* Whether the current row has the titles of a labels.csv. */
+static bool has_titles(const csv *c) {
+    static const char *const titles[] = {"path", "cluster", "distance", "boundary", "label"};
+    if (c->n_cells < 4 || c->n_cells > 5) return false;
+    for (size_t i = 0; i < c->n_cells; i++)
+        if (strcmp(c->cell[i], titles[i])) return false;
+    return true;
 }
 
 static int read_labels(folder *f, const char *path) {
     int rc = 0;
-    char *text = NULL;
-    file_map map = {0};
-    size_t lines = 0;
-    TRY(file_map_open(path, &map));
-    text = malloc(map.size + 1);
-    if (!text) TRY(fail_memory(path, (double)map.size));
-    if (map.size) memcpy(text, map.data, map.size);
-    text[map.size] = 0;
-    for (size_t i = 0; i < map.size; i++) lines += text[i] == '\n';
-    bool labeled = !strncmp(text, "path,cluster,distance,boundary,label", 36);
-    if (strncmp(text, "path,cluster,distance,boundary", 30))
+    csv c;
+    TRY(csv_open(path, &c));
+    TRY(csv_next(&c));
+    if (rc == 0 || !has_titles(&c))
         TRY(fail(CONR_EFORMAT,
-                 "%s: its columns are not path,cluster,distance,boundary; make the "
-                 "run again",
-                 path));
-    f->image = calloc(lines + 1, sizeof *f->image);
-    f->cluster = calloc(lines + 1, sizeof *f->cluster);
-    f->distance = calloc(lines + 1, sizeof *f->distance);
-    f->boundary = calloc(lines + 1, sizeof *f->boundary);
-    f->label = labeled ? calloc(lines + 1, sizeof *f->label) : NULL;
+                 "%s: its columns are not path,cluster,distance,boundary; repeat the run", path));
+    bool labeled = c.n_cells == 5, any = false;
+    f->image = calloc(c.most, sizeof *f->image);
+    f->cluster = calloc(c.most, sizeof *f->cluster);
+    f->distance = calloc(c.most, sizeof *f->distance);
+    f->boundary = calloc(c.most, sizeof *f->boundary);
+    f->label = labeled ? calloc(c.most, sizeof *f->label) : NULL;
     if (!f->image || !f->cluster || !f->distance || !f->boundary || (labeled && !f->label))
-        TRY(fail_memory(path, 32.0 * (double)lines));
-    TRY(parse_rows(f, text, path, labeled));
-    if (f->n == 0) TRY(fail(CONR_EFORMAT, "%s: has no images; make the run again", path));
-    bool any = false;
+        TRY(fail_memory(path, 32.0 * (double)c.most));
+    while ((rc = csv_next(&c)) > 0) TRY(parse_row(f, &c, labeled));
+    TRY(rc);
+    if (f->n == 0) TRY(fail(CONR_EFORMAT, "%s: has no images; repeat the run", path));
     for (int64_t i = 0; labeled && i < f->n; i++) any = any || f->label[i] >= 0;
     if (!any) free(f->label), f->label = NULL;
 done:
-    file_map_close(&map);
-    free(text);
+    csv_close(&c);
     return rc;
 }
 

@@ -69,11 +69,11 @@ static void test_broken(void **state) {
         int rows;
     } cases[] = {{"", "its columns are not", 1},
                  {"path,cluster,distance,boundary\n", "has no images", 1},
-                 {"path,cluster,distance,boundary\na,x,0,0\n", "line 2", 1},
-                 {"path,cluster,distance,boundary\na,0,0\n", "line 2", 1},
-                 {"path,cluster,distance,boundary\na,-1,0,0\n", "line 2", 1},
-                 {"path,cluster,distance,boundary\n\"a,0,0,0\n", "line 2", 1},
-                 {"path,cluster,distance,boundary\na,0,nan,0\n", "line 2", 1},
+                 {"path,cluster,distance,boundary\na,x,0,0\n", "row 2", 1},
+                 {"path,cluster,distance,boundary\na,0,0\n", "row 2", 1},
+                 {"path,cluster,distance,boundary\na,-1,0,0\n", "row 2", 1},
+                 {"path,cluster,distance,boundary\n\"a,0,0,0\n", "row 2", 1},
+                 {"path,cluster,distance,boundary\na,0,nan,0\n", "row 2", 1},
                  {"path,cluster,distance,boundary\na,0,0,0\n", "2 rows", 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         folder f;
