@@ -104,7 +104,7 @@ static int report(run *r, const step_values *at) {
     int64_t total = t->steps * last_epoch(&t->o);
     bool stop = false;
     double each = r->timed ? r->stepping / (double)r->timed : 0;
-    conr_progress p = {.stage = t->stage2 ? "stage 2" : "stage 1",
+    conr_progress p = {.stage = t->stage == 2 ? "stage 2" : "stage 1",
                        .done = t->step,
                        .total = total,
                        .epoch = (int)at->epoch + 1,
@@ -211,7 +211,7 @@ done:
 static int close_epoch(run *r, int done_epochs) {
     int rc = 0;
     trainer *t = r->t;
-    bool last = done_epochs == last_epoch(&t->o), stage2_next = done_epochs >= t->o.stage1_epochs;
+    bool last = done_epochs == last_epoch(&t->o), stage2_next = stage_of(&t->o, done_epochs) == 2;
     bool chosen = false;            /* K, just now */
     bool known = r->o.clusters > 0; /* K; estimated once, when stage 1 is over */
     bool look = last || done_epochs == t->o.stage1_epochs ||
@@ -261,8 +261,8 @@ static int log_steps(run *r, const step_values *at) {
             r->to->out, (int)at->epoch + 1, t->o.lr));
     r->last_loss = r->state.loss_sum / (double)r->state.loss_steps;
     TRY(log_line(r, json_pack("{sI sf si sf sf sf sf}", "step", (json_int_t)t->step, "epoch",
-                              (double)t->step / (double)t->steps, "stage", t->stage2 ? 2 : 1,
-                              "loss", r->last_loss, "lr", (double)at->lr[0], "images_per_s",
+                              (double)t->step / (double)t->steps, "stage", t->stage, "loss",
+                              r->last_loss, "lr", (double)at->lr[0], "images_per_s",
                               (double)(steps * t->n) / (now - r->interval), "seconds",
                               r->before + now - r->began)));
     r->state.loss_sum = 0;
@@ -277,7 +277,7 @@ static int train(run *r) {
     trainer *t = r->t;
     int64_t total = t->steps * last_epoch(&t->o);
     TRY(trainer_seek(t));
-    if (t->o.stage1_epochs == 0 && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
+    if (stage_of(&t->o, 0) == 2 && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
     while (true) {
         int64_t epoch = t->step / t->steps;
         if (t->step % t->steps == 0 && r->state.closed < epoch) TRY(close_epoch(r, (int)epoch));
@@ -403,7 +403,7 @@ static int resume(run *r) {
         TRY(fail(CONR_EINVAL, "%s: had %lld steps an epoch, now %lld; give the same --data",
                  r->to->out, (long long)r->state.steps, (long long)r->t->steps));
     /* K was chosen, but the crash came before options.yaml could say so */
-    if (!r->o.clusters && r->t->clustered >= 0 && r->state.closed >= r->o.stage1_epochs)
+    if (!r->o.clusters && r->t->clustered >= 0 && stage_of(&r->o, r->state.closed) == 2)
         r->o.clusters = r->t->o.clusters = r->t->K;
 done:
     return rc;
@@ -446,10 +446,9 @@ static int start_from(run *r) {
         TRY(fail(CONR_EINVAL, "%s: stands at epoch %lld of %d; set %s higher", path,
                  (long long)epoch, last_epoch(&t->o),
                  last_epoch(&t->o) < t->o.epochs ? "until" : "epochs"));
-    t->feed.o.load.change = (uint32_t)t->o.stage1_epochs;
     /* stage 2 begins with pseudo labels of its own: K and seed may be others */
     t->clustered = -1;
-    r->state.closed = epoch >= t->o.stage1_epochs ? epoch - 1 : epoch;
+    r->state.closed = stage_of(&t->o, epoch) == 2 ? epoch - 1 : epoch;
 done:
     return rc;
 }
@@ -581,7 +580,7 @@ static double duration(const costs *c, const train_options *o) {
         bool last = done == o->epochs, turn = done == o->stage1_epochs;
         bool known = o->clusters > 0 || done > o->stage1_epochs;
         bool look = last || turn || (known && o->eval_every && done % o->eval_every == 0);
-        sum += c->epoch[done > o->stage1_epochs];
+        sum += c->epoch[stage_of(o, done - 1) - 1];
         if (look || done >= o->stage1_epochs) sum += c->cluster;
         if (look) sum += c->look;
         if (last || turn || done % o->checkpoint_every == 0) sum += c->save;
@@ -649,7 +648,7 @@ static int time_all(run *r, costs *c) {
     TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
                         (uint64_t)t->o.seed, &e));
     c->look = clock_now() - start;
-    if (r->o.stage1_epochs < r->o.epochs) {
+    if (stage_of(&r->o, r->o.epochs - 1) == 2) {
         t->step = t->steps * r->o.stage1_epochs;
         TRY(time_steps(t, share, &each));
         c->epoch[1] = each * (double)t->steps;

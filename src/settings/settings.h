@@ -5,6 +5,7 @@
 #include "base/options.h"
 
 #include <math.h>
+#include <stdint.h>
 
 /* clang-format off */
 #define TRAIN_OPTIONS(X, T) \
@@ -107,6 +108,12 @@ struct conr_settings {
 
 /* Settings that contradict each other are an error that names them. */
 int settings_check(const train_options *o);
+
+/* The stage that epoch 0, 1, ... belongs to: 1 is the plain framework, 2 is CoNR.  Everything that
+ * depends on the stage asks here. */
+static inline int stage_of(const train_options *o, int64_t epoch) {
+    return epoch < o->stage1_epochs ? 1 : 2;
+}
 
 /* The epoch after which a run ends. */
 static inline int last_epoch(const train_options *o) { return o->until ? o->until : o->epochs; }

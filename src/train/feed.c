@@ -83,7 +83,8 @@ void feed_close(feed *f) {
     *f = (feed){0};
 }
 
-int feed_seek(feed *f, uint32_t epoch, int64_t step, const int32_t *table) {
+int feed_seek(feed *f, uint32_t epoch, int64_t step, uint32_t later, const int32_t *table) {
+    f->o.load.change = later;
     f->o.load.table = table;
     if (f->resident) return 0;
     if (f->loader) f->waited += loader_waited(f->loader);

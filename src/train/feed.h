@@ -37,8 +37,9 @@ typedef struct feed {
 int feed_open(device *dev, const store *s, const feed_options *o, feed *out);
 void feed_close(feed *f); /* also after a failed open, or twice */
 
-/* The next batch is step `step` of epoch `epoch`.  table: as in loader_options. */
-int feed_seek(feed *f, uint32_t epoch, int64_t step, const int32_t *table);
+/* The next batch is step `step` of epoch `epoch`.  Epochs from `later` on use the options' later
+ * policy; table: as in loader_options. */
+int feed_seek(feed *f, uint32_t epoch, int64_t step, uint32_t later, const int32_t *table);
 
 /* The host's half of a step: ids, and views where the host makes them. */
 int feed_next(feed *f, uint32_t epoch, int64_t step);

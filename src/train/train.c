@@ -126,7 +126,7 @@ static int update(trainer *t) {
     size_t n = t->net.n_target, tail = t->net.n_weights - n;
     bool follows = t->way->target && !t->way->target_leads;
     bool first = !strcmp(t->o.target_update, "before");
-    float scale = t->stage2 ? (float)t->o.stage2_loss_scale : 1;
+    float scale = t->stage == 2 ? (float)t->o.stage2_loss_scale : 1;
     TRY(dev->op.sgd(dev, t->at, 0, first, scale, n, t->w, t->dw, t->v,
                     follows ? t->average : NULL));
     if (tail)
@@ -149,7 +149,7 @@ static int step(void *arg) {
     TRY(gather_features(t));
     for (int v = 0; v < 2; v++) {
         half h = {.q = t->q + v * rows, .key = t->key + v * rows, .k = 1, .dq = t->dq + v * rows};
-        if (t->stage2) TRY(refine(t, &h));
+        if (t->stage == 2) TRY(refine(t, &h));
         TRY(t->way->loss(t, &h));
     }
     if (t->way->queue)
@@ -163,13 +163,13 @@ done:
 
 static int views_and_step(void *arg) {
     trainer *t = arg;
-    int rc = feed_views(&t->feed, t->at, t->stage2, t->images);
+    int rc = feed_views(&t->feed, t->at, t->stage == 2, t->images);
     return rc < 0 ? rc : step(t);
 }
 
 int trainer_step_on(trainer *t, const step_values *at) {
     int rc = 0;
-    t->stage2 = at->epoch >= (uint32_t)t->o.stage1_epochs;
+    t->stage = stage_of(&t->o, at->epoch);
     TRY(t->dev->op.put(t->dev, t->at, at, sizeof *at));
     TRY(step(t));
     t->step++;
@@ -210,13 +210,13 @@ int trainer_step(trainer *t) {
     int rc = 0;
     step_values at;
     schedule_at(&t->o, t->step, t->steps, &at);
-    t->stage2 = at.epoch >= (uint32_t)t->o.stage1_epochs;
-    if (t->step % t->steps == 0 && t->stage2 && t->table) TRY(trainer_seek(t));
+    t->stage = stage_of(&t->o, at.epoch);
+    if (t->step % t->steps == 0 && t->stage == 2 && t->table) TRY(trainer_seek(t));
     TRY(feed_next(&t->feed, at.epoch, t->step % t->steps));
     TRY(t->dev->op.put(t->dev, t->at, &at, sizeof at));
     if (t->shuffled) TRY(shuffle_rows(t, at.step));
     TRY(t->unrecorded ? views_and_step(t)
-                      : t->dev->op.repeat(t->dev, views_and_step, t, &t->step_of[t->stage2]));
+                      : t->dev->op.repeat(t->dev, views_and_step, t, &t->step_of[t->stage - 1]));
     t->step++;
 done:
     return rc;
@@ -250,9 +250,10 @@ static int balanced_table(trainer *t, uint32_t epoch) {
 int trainer_seek(trainer *t) {
     int rc = 0;
     uint32_t epoch = (uint32_t)(t->step / t->steps);
-    bool balanced = t->table && epoch >= (uint32_t)t->o.stage1_epochs && t->K;
+    bool balanced = t->table && stage_of(&t->o, epoch) == 2 && t->K;
     if (balanced) TRY(balanced_table(t, epoch));
-    TRY(feed_seek(&t->feed, epoch, t->step % t->steps, balanced ? t->table : NULL));
+    TRY(feed_seek(&t->feed, epoch, t->step % t->steps, (uint32_t)t->o.stage1_epochs,
+                  balanced ? t->table : NULL));
 done:
     return rc;
 }
@@ -610,7 +611,6 @@ static int open_feed(trainer *t, const pixels_norm *norm) {
                                .ahead = 3,
                                .policy = policy_of(o, o->crop_scale),
                                .later = policy_of(o, o->stage2_crop_scale),
-                               .change = (uint32_t)o->stage1_epochs,
                                .norm = *norm},
                       .short_side = o->short_side};
     return feed_open(t->dev, t->store, &f, &t->feed);

@@ -77,7 +77,7 @@ struct trainer {
     step_values *at;
     recording *step_of[2]; /* a step of either stage, learned by heart; and */
     recording *embedding;  /* a batch of the embedding */
-    bool stage2;           /* of the step at hand */
+    int stage;             /* of the current step: 1 or 2 */
     bool unrecorded;       /* steps are run operation by operation, to be looked at */
     size_t bytes;          /* of device memory */
 

@@ -274,7 +274,7 @@ static void run_steps(const char *name, trainer *t, uint32_t seed, int first) {
         assert_ok(trainer_loss(t, &got));
         if (!(fabs(got - loss[s]) <= loss_bound * fmax(1, fabs(loss[s]))))
             fail_msg("%s: loss %.8f at step %d, not %.8f", name, got, s, (double)loss[s]);
-        if (s == 0 && t->stage2) check_near(name, 1, t->near, t->o.k);
+        if (s == 0 && t->stage == 2) check_near(name, 1, t->near, t->o.k);
         if (kept && t->o.boundary && !strcmp(t->o.loss_mean, "kept")) {
             int left = 0; /* of the second half, whose weights are still there */
             for (int i = 0; i < BATCH; i++) left += t->weight[i] > 0;

@@ -372,6 +372,32 @@ static void a_group_ends_with_the_batch(void **state) {
     conr_settings_free(s);
 }
 
+/* A run that starts from another one may move the end of stage 1 after the trainer was opened: the
+ * views made ahead are those of the new stage. */
+static void views_follow_the_stage(void **state) {
+    (void)state;
+    conr_settings *s = settings("byol");
+    setting first, moved, second;
+    open_trainer(s, &first);
+    open_trainer(s, &moved);
+    moved.t->o.stage1_epochs = 0;
+    assert_ok(trainer_seek(moved.t));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "0"));
+    open_trainer(s, &second);
+    assert_ok(trainer_cluster(moved.t));
+    assert_ok(trainer_cluster(second.t));
+    assert_ok(trainer_step(first.t));
+    assert_ok(trainer_step(moved.t));
+    assert_ok(trainer_step(second.t));
+    size_t bytes = (size_t)second.t->n * second.t->feed.row * sizeof(float);
+    assert_memory_equal(moved.t->images, second.t->images, bytes);
+    assert_memory_not_equal(first.t->images, second.t->images, bytes);
+    close_trainer(&first);
+    close_trainer(&moved);
+    close_trainer(&second);
+    conr_settings_free(s);
+}
+
 /* The balanced order draws small clusters as often as large ones. */
 static void balanced_order(void **state) {
     (void)state;
@@ -413,6 +439,8 @@ static void schedules(void **state) {
     schedule_at(o, 5499, 10, &at); /* e = 550: half way of the cosine */
     assert_float_equal(at.lr[0], 0.025, 1e-8);
     assert_float_equal(at.average, 1 - 0.004 * (1 + cos(M_PI * 0.55)) / 2, 1e-7);
+    assert_int_equal(stage_of(o, 799), 1);
+    assert_int_equal(stage_of(o, 800), 2);
     schedule_at(o, 8000, 10, &at); /* the first step of stage 2: both rates a tenth */
     assert_float_equal(at.lr[0], at.lr[1], 1e-12);
     assert_int_equal(at.epoch, 800);
@@ -460,6 +488,7 @@ int main(void) {
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(shuffled_rows_return),
         cmocka_unit_test(a_group_ends_with_the_batch),
+        cmocka_unit_test(views_follow_the_stage),
         cmocka_unit_test(balanced_order),
         cmocka_unit_test(stops_and_resumes),
         cmocka_unit_test(broken_off_checkpoint),
