@@ -13,6 +13,7 @@
 #include "report/gather.h"
 #include "run/checkpoint.h"
 #include "run/evaluate.h"
+#include "run/plan.h"
 #include "train/schedule.h"
 #include "train/train.h"
 
@@ -206,38 +207,30 @@ done:
     return rc;
 }
 
-/* What the end of an epoch asks for: clustering where stage 2 needs it or it is time to look, the
- * evaluation, the checkpoint. */
+/* Carries out the plan of an epoch's end. */
 static int close_epoch(run *r, int done_epochs) {
     int rc = 0;
     trainer *t = r->t;
-    bool last = done_epochs == last_epoch(&t->o), stage2_next = stage_of(&t->o, done_epochs) == 2;
-    bool chosen = false;            /* K, just now */
-    bool known = r->o.clusters > 0; /* K; estimated once, when stage 1 is over */
-    bool look = last || done_epochs == t->o.stage1_epochs ||
-                (known && t->o.eval_every && done_epochs % t->o.eval_every == 0);
-    if (look || stage2_next) {
+    epoch_plan plan = plan_epoch_end(&r->o, done_epochs);
+    if (plan.cluster) {
         r->compared = t->K > 0;
         memcpy(r->previous, t->label, (size_t)t->store->n * sizeof *t->label);
         if (t->clustered != t->step) TRY(trainer_cluster(t));
-        if (!known) { /* it holds from here on, after a resume too */
-            char line[128];
-            chosen = true;
-            r->o.clusters = t->o.clusters = t->K;
-            snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
-            tell(r, line);
-        }
     }
-    if (look) TRY(evaluate(r, done_epochs));
+    if (plan.choose) { /* it holds from here on, after a resume too */
+        char line[128];
+        r->o.clusters = t->o.clusters = t->K;
+        snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
+        tell(r, line);
+    }
+    if (plan.evaluate) TRY(evaluate(r, done_epochs));
     r->epoch_loss = r->state.epoch_sum / (double)t->steps;
     r->state.epoch_sum = 0;
     r->state.closed = done_epochs;
-    bool stage1_ends = done_epochs == t->o.stage1_epochs && !last;
-    if (stage1_ends || (t->o.keep_every && done_epochs % t->o.keep_every == 0))
-        TRY(keep(r, done_epochs));
-    if (last || stage1_ends || chosen || done_epochs % t->o.checkpoint_every == 0) TRY(save(r));
+    if (plan.keep) TRY(keep(r, done_epochs));
+    if (plan.save) TRY(save(r));
     /* after the checkpoint: an earlier one would go on with a K that it did not have yet */
-    if (chosen && r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
+    if (plan.choose && r->leads) TRY(settings_write(&r->o, in_folder(r, "options.yaml")));
 done:
     return rc;
 }
@@ -568,22 +561,23 @@ static train_options lasting(const train_options *o, int epochs) {
 
 /* Seconds that each thing takes. */
 typedef struct costs {
-    double epoch[2];                     /* the steps of an epoch of either stage */
-    double cluster, look, save, results; /* embedding included; at the end of an epoch; at last */
-    double choice;                       /* of K, once */
+    double epoch[2];             /* the steps of an epoch of stage 1, of stage 2 */
+    double cluster, choose;      /* embedding included; what choosing K adds */
+    double evaluate, keep, save; /* at the end of an epoch */
+    double results;              /* at the end of the run */
 } costs;
 
-/* Of a whole training: what close_epoch will do, added up. */
-static double duration(const costs *c, const train_options *o) {
-    double sum = c->results + c->choice;
-    for (int done = 1; done <= o->epochs; done++) {
-        bool last = done == o->epochs, turn = done == o->stage1_epochs;
-        bool known = o->clusters > 0 || done > o->stage1_epochs;
-        bool look = last || turn || (known && o->eval_every && done % o->eval_every == 0);
-        sum += c->epoch[stage_of(o, done - 1) - 1];
-        if (look || done >= o->stage1_epochs) sum += c->cluster;
-        if (look) sum += c->look;
-        if (last || turn || done % o->checkpoint_every == 0) sum += c->save;
+/* Of a whole training: every epoch's steps, and what its end asks for. */
+static double duration(const costs *c, train_options o) {
+    double sum = c->results;
+    for (int done = 0; done <= last_epoch(&o); done++) {
+        epoch_plan plan = plan_epoch_end(&o, done);
+        if (done) sum += c->epoch[stage_of(&o, done - 1) - 1];
+        if (plan.cluster) sum += c->cluster;
+        if (plan.choose) sum += c->choose, o.clusters = 1; /* known from here on */
+        if (plan.evaluate) sum += c->evaluate;
+        if (plan.keep) sum += c->keep;
+        if (plan.save) sum += c->save;
     }
     return sum;
 }
@@ -636,7 +630,7 @@ static int time_all(run *r, costs *c) {
     TRY(time_steps(t, share, &each));
     c->epoch[0] = c->epoch[1] = each * (double)t->steps;
     if (!t->o.clusters) {
-        TRY(time_choice(t, &c->choice));
+        TRY(time_choice(t, &c->choose));
         t->o.clusters = 10 < t->store->n ? 10 : 1;
         t->featured = -1; /* as it will be */
     }
@@ -647,7 +641,7 @@ static int time_all(run *r, costs *c) {
     TRY(trainer_features(t));
     TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
                         (uint64_t)t->o.seed, &e));
-    c->look = clock_now() - start;
+    c->evaluate = clock_now() - start;
     if (stage_of(&r->o, r->o.epochs - 1) == 2) {
         t->step = t->steps * r->o.stage1_epochs;
         TRY(time_steps(t, share, &each));
@@ -656,8 +650,9 @@ static int time_all(run *r, costs *c) {
     start = clock_now();
     TRY(checkpoint_save(t, &r->state, path));
     c->save = clock_now() - start;
-    c->results =
-        2 * c->save + c->look; /* model, features, labels: of a checkpoint's size or less */
+    c->keep = r->o.compact ? 2 * c->save : c->save;
+    /* model, features, labels: of a checkpoint's size or less */
+    c->results = 2 * c->save + c->evaluate;
 done:
     remove(path);
     trainer_close(t);
@@ -675,14 +670,12 @@ static int fit_budget(run *r) {
     if (!r->to->no_report)
         left = fmax(left / 2, left - report_seconds(r->store.n, r->c->dev->threads));
     for (high = 4; high < 1000000; high *= 2) {
-        train_options o = lasting(&r->o, high);
-        if (duration(&c, &o) > left) break;
+        if (duration(&c, lasting(&r->o, high)) > left) break;
         low = high;
     }
     while (high - low > 1) { /* longer is dearer */
         int middle = low + (high - low) / 2;
-        train_options o = lasting(&r->o, middle);
-        if (duration(&c, &o) <= left)
+        if (duration(&c, lasting(&r->o, middle)) <= left)
             low = middle;
         else
             high = middle;
