@@ -428,11 +428,38 @@ static void safetensors_have_torchvisions_names(void **state) {
     conr_model_close(m);
 }
 
+/* A model that was saved is opened as the same network. */
+static void saved_and_opened(void **state) {
+    (void)state;
+    conr_model *m = model_of(ENCODER_SMALL, STEM_SMALL, 3), *back;
+    conr_model_info about;
+    const char *path = temporary_path("model.safetensors");
+    m->short_side = 24;
+    snprintf(m->framework, sizeof m->framework, "moco");
+    assert_ok(model_save(m, path));
+    assert_ok(conr_model_open(NULL, path, &back));
+    conr_model_about(back, &about);
+    assert_string_equal(about.encoder, "small");
+    assert_string_equal(about.framework, "moco");
+    assert_string_equal(model_stem(back), "small");
+    assert_int_equal(about.size, SIDE);
+    assert_int_equal(about.channels, 3);
+    assert_int_equal(about.features, 6);
+    assert_int_equal(back->short_side, 24);
+    assert_memory_equal(&back->norm, &m->norm, sizeof m->norm);
+    assert_int_equal(back->net.n_weights, m->net.n_weights);
+    assert_memory_equal(back->w, m->w, m->net.n_weights * sizeof *m->w);
+    assert_memory_equal(back->running, m->running, m->net.n_running * sizeof *m->running);
+    conr_model_close(m);
+    conr_model_close(back);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_encoder_runs),
         cmocka_unit_test(resnets_run),
         cmocka_unit_test(safetensors_have_torchvisions_names),
+        cmocka_unit_test(saved_and_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

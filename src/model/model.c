@@ -5,6 +5,9 @@
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "context/context.h"
+#include "encoder/pass.h"
+#include "images/feed.h"
 #include "images/images.h"
 
 #include <errno.h>
@@ -66,37 +69,27 @@ static int head_parse(const char *text, mlp_spec *m) {
     return 0;
 }
 
-int model_save(trainer *t, const pixels_norm *norm, const char *path) {
-    int rc = 0;
-    device *dev = t->dev;
-    const network_spec *s = &t->net.spec;
-    parameters at = trainer_clustered(t);
+int model_save(const conr_model *m, const char *path) {
+    const network_spec *s = &m->net.spec;
+    const pixels_norm *norm = &m->norm;
     notes n = {0};
     char head[NOTE_TEXT];
-    float *w = calloc(t->net.n_weights, sizeof *w);
-    float *running = memory_new("weights", t->net.n_running + 1, sizeof *running);
-    TRY(w && running ? 0 : fail_memory("weights", 4.0 * (double)t->net.n_weights));
-    TRY(dev->op.get(dev, w, at.w, t->net.n_target * sizeof *w));
-    TRY(dev->op.get(dev, running, at.running, t->net.n_running * sizeof *running));
     head_text(&s->projector, head);
     add_note(&n, "format", "conr model 1");
     add_note(&n, "version", "%s", CONR_VERSION);
-    add_note(&n, "framework", "%s", t->way->name);
+    add_note(&n, "framework", "%s", m->framework);
     add_note(&n, "encoder", "%s", encoder_names[s->encoder]);
     add_note(&n, "stem", "%s", stem_names[s->stem]);
     add_note(&n, "width", "%d", s->width);
     add_note(&n, "size", "%d", s->h);
     add_note(&n, "channels", "%d", s->c);
-    add_note(&n, "short_side", "%d", t->o.short_side);
+    add_note(&n, "short_side", "%d", m->short_side);
     add_note(&n, "projector", "%s", head);
     add_note(&n, "mean", "%.9g %.9g %.9g", norm->mean[0], norm->mean[1], norm->mean[2]);
     add_note(&n, "deviation", "%.9g %.9g %.9g", norm->deviation[0], norm->deviation[1],
              norm->deviation[2]);
-    TRY(network_save(&t->net, path, PART_ENCODER | PART_PROJECTOR, w, running, n.note, n.n));
-done:
-    free(w);
-    free(running);
-    return rc;
+    return network_save(&m->net, path, PART_ENCODER | PART_PROJECTOR, m->w, m->running, n.note,
+                        n.n);
 }
 
 const char *model_stem(const conr_model *m) { return stem_names[m->net.spec.stem]; }

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

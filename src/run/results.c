@@ -10,6 +10,25 @@
 
 #include <stdlib.h>
 
+/* The network whose features are clustered, from the device. */
+static int save_model(run *r) {
+    int rc = 0;
+    trainer *t = r->t;
+    parameters at = trainer_clustered(t);
+    conr_model m = {.net = t->net, .norm = r->norm, .short_side = t->o.short_side};
+    snprintf(m.framework, sizeof m.framework, "%s", t->way->name);
+    m.w = calloc(t->net.n_weights, sizeof *m.w);
+    m.running = calloc(t->net.n_running + 1, sizeof *m.running);
+    TRY(m.w && m.running ? 0 : fail_memory("weights", 4.0 * (double)t->net.n_weights));
+    TRY(t->dev->op.get(t->dev, m.w, at.w, t->net.n_target * sizeof *m.w));
+    TRY(t->dev->op.get(t->dev, m.running, at.running, t->net.n_running * sizeof *m.running));
+    TRY(model_save(&m, run_path(r, "model.safetensors")));
+done:
+    free(m.w);
+    free(m.running);
+    return rc;
+}
+
 static int write_results(run *r) {
     int rc = 0;
     trainer *t = r->t;
@@ -21,7 +40,7 @@ static int write_results(run *r) {
     TRY(conr_assign(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label, distance));
     TRY(conr_boundary(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label,
                       t->o.normalize_centroids, boundary));
-    TRY(model_save(t, &r->norm, run_path(r, "model.safetensors")));
+    TRY(save_model(r));
     TRY(conr_write_floats(run_path(r, "embeddings.npy"), t->features, n, t->d));
     TRY(conr_write_floats(run_path(r, "centroids.npy"), t->centroids, t->K, t->d));
     TRY(conr_write_clusters(run_path(r, "labels.csv"), r->images, label, distance, boundary, n));

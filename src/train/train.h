@@ -7,9 +7,9 @@
 
 #include "context/context.h"
 #include "encoder/pass.h"
+#include "images/feed.h"
 #include "ranks/ranks.h"
 #include "settings/settings.h"
-#include "train/feed.h"
 
 typedef struct trainer trainer;
 

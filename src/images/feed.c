@@ -1,5 +1,5 @@
 /* feed.c: see feed.h. */
-#include "train/feed.h"
+#include "images/feed.h"
 
 #include "base/memory.h"
 #include "base/status.h"
