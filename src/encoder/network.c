@@ -8,6 +8,42 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- encoders and stems ---------------------------------------------------------------------- */
+
+static const struct encoder_shape {
+    const char *name;
+    int blocks[4]; /* of each stage */
+} encoders[] = {
+#define ENCODER_SHAPE(id, name, ...) [ENCODER_##id] = {name, {__VA_ARGS__}},
+    ENCODERS(ENCODER_SHAPE, )};
+
+static const struct stem_shape {
+    const char *name;
+    int k, stride;
+    bool pool;
+} stems[] = {
+#define STEM_SHAPE(id, ...) [STEM_##id] = {__VA_ARGS__},
+    STEMS(STEM_SHAPE, )};
+
+const char *encoder_name(encoder_kind encoder) { return encoders[encoder].name; }
+const char *stem_name(stem_kind stem) { return stems[stem].name; }
+
+bool encoder_find(const char *name, encoder_kind *out) {
+    for (int i = 0; i < ENCODER_NONE; i++)
+        if (!strcmp(encoders[i].name, name)) return *out = (encoder_kind)i, true;
+    return false;
+}
+
+bool stem_find(const char *name, stem_kind *out) {
+    for (int i = 0; i < STEM_KINDS; i++)
+        if (!strcmp(stems[i].name, name)) return *out = (stem_kind)i, true;
+    return false;
+}
+
+stem_kind stem_usual(encoder_kind encoder, int size) {
+    return encoder == ENCODER_SMALL ? STEM_SMALL : size <= 32 ? STEM_CIFAR : STEM_IMAGENET;
+}
+
 /* ---- building -------------------------------------------------------------------------------- */
 
 enum { MAX_LAYERS = 64 }; /* ResNet-34 with two heads has 46 */
@@ -83,17 +119,16 @@ static void basic_block(builder *b, const char *name, int width, int stride) {
 }
 
 static void resnet(builder *b, const network_spec *spec) {
-    static const int blocks[][4] = {[ENCODER_RESNET18] = {2, 2, 2, 2},
-                                    [ENCODER_RESNET34] = {3, 4, 6, 3},
-                                    [ENCODER_SMALL] = {1, 1, 1, 0}};
-    bool wide = spec->stem == STEM_IMAGENET;
-    layer *stem = conv(b, -1, spec->width, wide ? 7 : 3, spec->stem == STEM_CIFAR ? 1 : 2);
-    name_conv(stem, "", "conv1", "bn1");
-    stem->relu = true;
-    stem->init = wide ? INIT_KAIMING : INIT_TORCH; /* a replaced stem keeps torch's default */
-    if (wide) pool(b, LAYER_MAX_POOL);
+    const int *blocks = encoders[spec->encoder].blocks;
+    const struct stem_shape *stem = &stems[spec->stem];
+    layer *first = conv(b, -1, spec->width, stem->k, stem->stride);
+    name_conv(first, "", "conv1", "bn1");
+    first->relu = true;
+    /* a replaced stem keeps torch's default */
+    first->init = spec->stem == STEM_IMAGENET ? INIT_KAIMING : INIT_TORCH;
+    if (stem->pool) pool(b, LAYER_MAX_POOL);
     for (int stage = 0; stage < 4; stage++)
-        for (int i = 0; i < blocks[spec->encoder][stage]; i++) {
+        for (int i = 0; i < blocks[stage]; i++) {
             char name[32];
             snprintf(name, sizeof name, "layer%d.%d.", stage + 1, i);
             basic_block(b, name, spec->width << stage, stage > 0 && i == 0 ? 2 : 1);

@@ -11,23 +11,26 @@
 
 #include "base/memory.h"
 #include "base/tensors.h"
+#include "encoder/kinds.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* ENCODER_SMALL: three stages of one block, widths w, 2w, 4w.  ENCODER_NONE: vectors [n,c] enter
- * the heads as they are (h = w = 1). */
-typedef enum encoder_kind {
-    ENCODER_RESNET18,
-    ENCODER_RESNET34,
-    ENCODER_SMALL,
-    ENCODER_NONE
-} encoder_kind;
+/* ENCODER_RESNET18, ..., STEM_CIFAR, ...: see kinds.h.  ENCODER_NONE: vectors [n,c] enter the heads
+ * as they are (h = w = 1). */
+#define ENCODER_ID(id, ...) ENCODER_##id,
+#define STEM_ID(id, ...)    STEM_##id,
+typedef enum encoder_kind { ENCODERS(ENCODER_ID, ) ENCODER_NONE } encoder_kind;
+typedef enum stem_kind { STEMS(STEM_ID, ) STEM_KINDS } stem_kind;
 
-/* How images enter.  cifar: 3x3 stride 1.  imagenet: 7x7 stride 2, then max-pool 3x3 stride 2.
- * small: 3x3 stride 2.  ENCODER_SMALL has the last, the ResNets one of the first two. */
-typedef enum stem_kind { STEM_CIFAR, STEM_IMAGENET, STEM_SMALL } stem_kind;
+const char *encoder_name(encoder_kind encoder);
+const char *stem_name(stem_kind stem);
+/* The kind of that name; false: there is none. */
+bool encoder_find(const char *name, encoder_kind *out);
+bool stem_find(const char *name, stem_kind *out);
+/* The usual stem: small for the small encoder, else cifar up to 32 pixels and imagenet above. */
+stem_kind stem_usual(encoder_kind encoder, int size);
 
 /* First weights.  KAIMING: normal, sd sqrt(2 / (k^2 co)).  TORCH: uniform +-1/sqrt(fan-in), the
  * bias too.  NORMAL: sd 0.01, bias 0. */

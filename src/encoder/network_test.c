@@ -345,11 +345,28 @@ static void save_and_load(void **state) {
     network_free(&net);
 }
 
+static void names(void **state) {
+    (void)state;
+    encoder_kind encoder;
+    stem_kind stem;
+    assert_string_equal(ENCODER_NAMES, "resnet18|resnet34|small");
+    assert_string_equal(STEM_NAMES, "cifar|imagenet|small");
+    assert_true(encoder_find("resnet34", &encoder) && encoder == ENCODER_RESNET34);
+    assert_true(stem_find("imagenet", &stem) && stem == STEM_IMAGENET);
+    assert_string_equal(encoder_name(ENCODER_SMALL), "small");
+    assert_string_equal(stem_name(STEM_CIFAR), "cifar");
+    assert_false(encoder_find("resnet50", &encoder));
+    assert_false(stem_find("auto", &stem));
+    assert_int_equal(stem_usual(ENCODER_RESNET18, 32), STEM_CIFAR);
+    assert_int_equal(stem_usual(ENCODER_RESNET18, 33), STEM_IMAGENET);
+    assert_int_equal(stem_usual(ENCODER_SMALL, 64), STEM_SMALL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_as_published), cmocka_unit_test(refuses_nonsense),
         cmocka_unit_test(first_weights),      cmocka_unit_test(torchvision_resnet18),
-        cmocka_unit_test(save_and_load),
+        cmocka_unit_test(save_and_load),      cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,9 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const encoder_names[] = {"resnet18", "resnet34", "small"};
-static const char *const stem_names[] = {"cifar", "imagenet", "small"};
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 enum { MODEL_NOTES = 16, NOTE_TEXT = 128 };
@@ -78,8 +75,8 @@ int model_save(const conr_model *m, const char *path) {
     add_note(&n, "format", "conr model 1");
     add_note(&n, "version", "%s", CONR_VERSION);
     add_note(&n, "framework", "%s", m->framework);
-    add_note(&n, "encoder", "%s", encoder_names[s->encoder]);
-    add_note(&n, "stem", "%s", stem_names[s->stem]);
+    add_note(&n, "encoder", "%s", encoder_name(s->encoder));
+    add_note(&n, "stem", "%s", stem_name(s->stem));
     add_note(&n, "width", "%d", s->width);
     add_note(&n, "size", "%d", s->h);
     add_note(&n, "channels", "%d", s->c);
@@ -92,7 +89,7 @@ int model_save(const conr_model *m, const char *path) {
                         n.n);
 }
 
-const char *model_stem(const conr_model *m) { return stem_names[m->net.spec.stem]; }
+const char *model_stem(const conr_model *m) { return stem_name(m->net.spec.stem); }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -117,17 +114,9 @@ done:
     return rc;
 }
 
-static int wanted_word(const tensors *f, const char *key, const char *const *words, int n,
-                       int *out) {
-    const char *text;
-    int rc = 0;
-    TRY(wanted(f, key, &text));
-    for (*out = 0; *out < n; ++*out)
-        if (!strcmp(words[*out], text)) return 0;
-    rc = fail(CONR_EFORMAT, "%s: %s is %s, which this version does not know; use a newer conr",
-              f->path, key, text);
-done:
-    return rc;
+static int unknown(const tensors *f, const char *key, const char *text) {
+    return fail(CONR_EFORMAT, "%s: %s is %s, which this version does not know; use a newer conr",
+                f->path, key, text);
 }
 
 static int wanted_three(const tensors *f, const char *key, float out[3]) {
@@ -142,14 +131,15 @@ done:
 }
 
 static int read_about(const char *path, conr_model *m) {
-    int rc = 0, encoder, stem;
+    int rc = 0;
     tensors f = {0};
     network_spec s = {0};
     const char *text;
     TRY(tensors_open(path, &f));
-    TRY(wanted_word(&f, "encoder", encoder_names, 3, &encoder));
-    TRY(wanted_word(&f, "stem", stem_names, 3, &stem));
-    s.encoder = (encoder_kind)encoder, s.stem = (stem_kind)stem;
+    TRY(wanted(&f, "encoder", &text));
+    if (!encoder_find(text, &s.encoder)) TRY(unknown(&f, "encoder", text));
+    TRY(wanted(&f, "stem", &text));
+    if (!stem_find(text, &s.stem)) TRY(unknown(&f, "stem", text));
     TRY(wanted_int(&f, "width", 1, 1024, &s.width));
     TRY(wanted_int(&f, "size", NETWORK_SIDE, 4096, &s.h));
     s.w = s.h;
@@ -217,7 +207,7 @@ void conr_model_close(conr_model *m) {
 }
 
 void conr_model_about(const conr_model *m, conr_model_info *out) {
-    *out = (conr_model_info){.encoder = encoder_names[m->net.spec.encoder],
+    *out = (conr_model_info){.encoder = encoder_name(m->net.spec.encoder),
                              .framework = m->framework,
                              .size = m->net.spec.h,
                              .channels = m->net.spec.c,

@@ -3,6 +3,7 @@
 #define CONR_SETTINGS_H
 
 #include "base/options.h"
+#include "encoder/kinds.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -23,8 +24,8 @@
     X(T, INT, clusters_high, 50, 2, 1000000, "greatest K that is tried") \
     /* networks */ \
     X(T, WORD, framework, "byol", "byol|simsiam|moco", "what stage 1 is, and stage 2 builds on") \
-    X(T, WORD, encoder, "resnet18", "resnet18|resnet34|small", "the network") \
-    X(T, WORD, stem, "auto", "auto|cifar|imagenet|small", "its first layers; auto: cifar up to 32 pixels, else imagenet") \
+    X(T, WORD, encoder, "resnet18", ENCODER_NAMES, "the network") \
+    X(T, WORD, stem, "auto", "auto|" STEM_NAMES, "its first layers; auto: cifar up to 32 pixels, else imagenet") \
     X(T, INT, width, 64, 1, 1024, "channels of the first stage") \
     X(T, INT, projector_layers, 2, 2, 3, "of simsiam's projector") \
     X(T, INT, hidden, 4096, 1, 1000000, "width of the heads inside") \

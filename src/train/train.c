@@ -423,19 +423,10 @@ static int grab(trainer *t, size_t count, size_t size, void **out) {
 
 static void spec_of(const trainer *t, network_spec *s) {
     const train_options *o = &t->o;
-    *s = (network_spec){.encoder = !strcmp(o->encoder, "small")      ? ENCODER_SMALL
-                                   : !strcmp(o->encoder, "resnet34") ? ENCODER_RESNET34
-                                                                     : ENCODER_RESNET18,
-                        .width = o->width,
-                        .h = o->size,
-                        .w = o->size,
-                        .c = t->store->c};
-    s->stem = !strcmp(o->stem, "auto")       ? (s->encoder == ENCODER_SMALL ? STEM_SMALL
-                                                : o->size <= 32             ? STEM_CIFAR
-                                                                            : STEM_IMAGENET)
-              : !strcmp(o->stem, "cifar")    ? STEM_CIFAR
-              : !strcmp(o->stem, "imagenet") ? STEM_IMAGENET
-                                             : STEM_SMALL;
+    *s = (network_spec){.width = o->width, .h = o->size, .w = o->size, .c = t->store->c};
+    bool known = encoder_find(o->encoder, &s->encoder);
+    ASSERT(known); /* one of the setting's choices */
+    if (!stem_find(o->stem, &s->stem)) s->stem = stem_usual(s->encoder, o->size); /* auto */
     t->way->heads(o, s);
 }
 
