@@ -25,19 +25,19 @@ enum { BLOCKS = 6 };
 
 static int blocks_of(const trainer *t, block out[BLOCKS]) {
     int n = 0;
-    bool target = t->way->target;
+    bool target = t->framework->target;
     out[n++] = (block){.name = "weights", .on = t->w, .count = t->net.n_weights};
     out[n++] =
         (block){.name = "running", .on = t->running, .count = t->net.n_running, .exact = true};
     out[n++] = (block){.name = "momentum", .on = t->v, .count = t->net.n_weights, .whole = true};
     if (target)
-        out[n++] = (block){.name = "target.weights", .on = t->average, .count = t->net.n_target};
+        out[n++] = (block){.name = "target.weights", .on = t->target_w, .count = t->net.n_target};
     if (target)
         out[n++] = (block){.name = "target.running",
-                           .on = t->average_running,
+                           .on = t->target_running,
                            .count = t->net.n_running,
                            .exact = true};
-    if (t->way->queue)
+    if (t->framework->queue)
         out[n++] =
             (block){.name = "queue", .on = t->queue, .count = (size_t)t->o.queue * (size_t)t->d};
     return n;

@@ -233,13 +233,7 @@ int run_init_from(run *r) {
     TRY(dev->op.get(dev, w, t->w, n * sizeof *w));
     TRY(dev->op.get(dev, running, t->running, m * sizeof *running));
     TRY(network_start(&t->net, r->to->init, w, running, NULL));
-    TRY(dev->op.put(dev, t->w, w, n * sizeof *w));
-    TRY(dev->op.put(dev, t->running, running, m * sizeof *running));
-    if (t->way->target) {
-        TRY(dev->op.put(dev, t->average, w, t->net.n_target * sizeof *w));
-        TRY(dev->op.put(dev, t->average_running, running, m * sizeof *running));
-    }
-    TRY(dev->op.sync(dev));
+    TRY(trainer_set_weights(t, w, running));
 done:
     free(w);
     free(running);

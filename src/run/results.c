@@ -16,7 +16,7 @@ static int save_model(run *r) {
     trainer *t = r->t;
     parameters at = trainer_clustered(t);
     conr_model m = {.net = t->net, .norm = r->norm, .short_side = t->o.short_side};
-    snprintf(m.framework, sizeof m.framework, "%s", t->way->name);
+    snprintf(m.framework, sizeof m.framework, "%s", t->framework->name);
     m.w = calloc(t->net.n_weights, sizeof *m.w);
     m.running = calloc(t->net.n_running + 1, sizeof *m.running);
     TRY(m.w && m.running ? 0 : fail_memory("weights", 4.0 * (double)t->net.n_weights));

@@ -23,7 +23,7 @@ done:
 static int target_keys(trainer *t, int part) {
     int rc = 0;
     device *dev = t->dev;
-    parameters target = {t->average, t->average_running};
+    parameters target = {t->target_w, t->target_running};
     size_t row = t->feed.row, block = (size_t)t->m * row;
     act *images = act_at(dev, t->images, ((size_t)part * 3 + 1) * block);
     if (t->shuffled) { /* batch statistics over groups drawn at random, from all ranks' images */
@@ -32,8 +32,8 @@ static int target_keys(trainer *t, int part) {
         TRY(dev->op.rows_take(dev, all, row * dev->act_size, t->rows, 2 * t->m, t->shuffled));
         images = t->shuffled; /* the keys find their places when they are gathered */
     }
-    TRY(pass_forward(t->target, &target, images, PASS_TRAIN));
-    TRY(pass_output(t->target, t->net.projector_end, t->flat));
+    TRY(pass_forward(t->target_pass, &target, images, PASS_TRAIN));
+    TRY(pass_output(t->target_pass, t->net.projector_end, t->flat));
     TRY(place_keys(t, part, t->flat));
 done:
     return rc;
@@ -43,7 +43,7 @@ done:
 static int own_keys(trainer *t, int part) {
     int rc = 0;
     size_t bytes = (size_t)t->m * t->d * sizeof *t->flat;
-    TRY(pass_output(t->online, t->net.projector_end, t->dq));
+    TRY(pass_output(t->online_pass, t->net.projector_end, t->dq));
     TRY(t->dev->op.copy(t->dev, t->flat, t->dq + (size_t)t->m * t->d, bytes));
     TRY(t->dev->op.copy(t->dev, t->flat + (size_t)t->m * t->d, t->dq, bytes));
     TRY(place_keys(t, part, t->flat));

@@ -109,7 +109,7 @@ static void read_settings(const char *name, conr_settings *s) {
 /* First weights, statistics, momentum and queue. */
 static void fill(trainer *t, uint32_t seed) {
     part p[128];
-    const char *framework = t->way->name;
+    const char *framework = t->framework->name;
     float *offset = numbers(framework, "offset", NULL), *scale = numbers(framework, "scale", NULL);
     int n = weights_of(&t->net, false, p);
     for (int i = 0; i < n; i++)
@@ -118,13 +118,13 @@ static void fill(trainer *t, uint32_t seed) {
             t->w[at] = offset[i] + (u(seed, (uint32_t)i, (uint32_t)j) - 0.5f) * scale[i];
             t->v[at] = (u(seed, (uint32_t)(256 + i), (uint32_t)j) - 0.5f) * (scale[i] * 0.0625f);
         }
-    n = t->way->target ? weights_of(&t->net, true, p) : 0;
+    n = t->framework->target ? weights_of(&t->net, true, p) : 0;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < p[i].count; j++)
-            t->average[p[i].at + (size_t)j] =
+            t->target_w[p[i].at + (size_t)j] =
                 offset[i] + (u(seed, (uint32_t)(128 + i), (uint32_t)j) - 0.5f) * scale[i];
-    for (int target = 0; target <= t->way->target; target++) {
-        float *running = target ? t->average_running : t->running;
+    for (int target = 0; target <= t->framework->target; target++) {
+        float *running = target ? t->target_running : t->running;
         n = running_of(&t->net, target, p); /* mean, variance, mean, .. */
         for (int i = 0; i < n; i++)
             for (int j = 0; j < p[i].count; j++)
@@ -132,7 +132,7 @@ static void fill(trainer *t, uint32_t seed) {
                     u(seed, (uint32_t)((target ? 512 : 384) + i), (uint32_t)j) +
                     (i % 2 ? 0.5f : -0.5f);
     }
-    for (int r = 0; t->way->queue && r < t->o.queue; r++) {
+    for (int r = 0; t->framework->queue && r < t->o.queue; r++) {
         double square = 0;
         for (int j = 0; j < t->d; j++) {
             double x = u(seed, 640, (uint32_t)(r * t->d + j)) - 0.5f;
@@ -208,14 +208,14 @@ static void check_state(const char *name, const trainer *t) {
     check_block(name, "v", t->v, p, n);
     n = running_of(&t->net, false, p);
     check_block(name, "running", t->running, p, n);
-    if (t->way->target) {
+    if (t->framework->target) {
         n = weights_of(&t->net, true, p);
-        check_block(name, "target", t->average, p, n);
-        check_full(name, "target.full", t->average, p, n);
+        check_block(name, "target", t->target_w, p, n);
+        check_full(name, "target.full", t->target_w, p, n);
         n = running_of(&t->net, true, p);
-        check_block(name, "target_running", t->average_running, p, n);
+        check_block(name, "target_running", t->target_running, p, n);
     }
-    if (t->way->queue) {
+    if (t->framework->queue) {
         p[0] = (part){0, t->o.queue * t->d};
         check_block(name, "queue", t->queue, p, 1);
     }

@@ -104,7 +104,7 @@ static void follow(conr *c, const conr_settings *s, int steps, course *to) {
     to->w = calloc(to->n_weights, sizeof *to->w);
     to->running = calloc(to->n_running, sizeof *to->running);
     assert_ok(t->dev->op.get(t->dev, to->w, t->w, to->n_weights * sizeof *to->w));
-    assert_ok(t->dev->op.get(t->dev, to->running, t->average_running,
+    assert_ok(t->dev->op.get(t->dev, to->running, t->target_running,
                              to->n_running * sizeof *to->running));
     trainer_close(t);
 }
