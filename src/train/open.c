@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Device memory that the trainer owns. */
 static int grab(trainer *t, size_t count, size_t size, void **out) {
     ASSERT(t->n_owned < (int)(sizeof t->owned / sizeof *t->owned));
     int rc = t->dev->op.alloc(t->dev, count * size, out);
@@ -75,7 +76,7 @@ done:
     return rc;
 }
 
-/* Who shares batch statistics: a group lies within a rank, or over whole ranks. */
+/* Which ranks share batch statistics: a group is part of a rank, or spans whole ranks. */
 static int open_norms(trainer *t, int *groups) {
     int whole = t->m * t->ranks.count, span = t->o.bn_group;
     if (span == 0 || span > whole) span = whole;
@@ -84,8 +85,8 @@ static int open_norms(trainer *t, int *groups) {
     if (span > t->m && span % t->m == 0 && t->ranks.count % (span / t->m) == 0)
         return ranks_part(&t->ranks, span / t->m, &t->norm_ranks);
     return fail(CONR_EINVAL,
-                "bn_group %d: the %d images that each of %d ranks takes at once are no multiple of "
-                "it, nor it of them; use another bn_group, or another number of ranks",
+                "bn_group %d: neither divides the %d images that each of %d ranks processes at "
+                "once nor is a multiple of them; change bn_group or the number of ranks",
                 span, t->m, t->ranks.count);
 }
 
@@ -130,7 +131,7 @@ done:
     return rc;
 }
 
-/* This rank's rows of the batch, and how they find their places in the whole. */
+/* This rank's rows of the batch, and where they are in the whole. */
 static int open_own_rows(trainer *t) {
     int rc = 0, n = t->n;
     size_t own = 2 * (size_t)t->own, wide = own * t->d;
@@ -224,7 +225,7 @@ static int open_host(trainer *t) {
     return t->table ? 0 : CONR_ENOMEM;
 }
 
-/* Where the host reaches the device's memory, its features are the device's own. */
+/* If the host can read device memory, there is no second copy. */
 static int open_features(trainer *t) {
     int rc = 0;
     size_t count = (size_t)t->store->n * t->d;
@@ -262,7 +263,7 @@ int trainer_open(conr *c, const store *s, const pixels_norm *norm, const train_o
     t->d = t->net.layer[t->net.projector_end - 1].co;
     TRY(open_feed(t, norm));
     t->steps = t->feed.steps;
-    TRY(open_weights(t)); /* first: the host's copy is gone before the activations come */
+    TRY(open_weights(t)); /* first: the host copy is freed before activations are allocated */
     TRY(open_passes(t));
     TRY(open_rows(t));
     if (t->framework->queue) TRY(open_queue(t));

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A batch's features, unit rows, into t->dq: each rank embeds its share. */
+/* One batch: unit rows into t->dq.  Each rank embeds its share. */
 static int embed_batch(void *arg) {
     int rc = 0;
     trainer *t = arg;
@@ -24,7 +24,7 @@ done:
     return rc;
 }
 
-/* All images', into features_on. */
+/* All images, into features_on. */
 static int embed(trainer *t) {
     int rc = 0, n = t->feed.plain * t->ranks.count;
     device *dev = t->dev;
@@ -77,7 +77,7 @@ int trainer_set_labels(trainer *t, const int32_t *label, const float *centroids,
         TRY(t->centroids ? 0 : CONR_ENOMEM);
         TRY(dev->op.alloc(dev, block * sizeof(float), (void **)&t->centroids_on));
         t->K = K;
-        for (int s = 0; s < 2; s++) { /* they hold the old pointer */
+        for (int s = 0; s < 2; s++) { /* they contain the old pointer */
             dev->op.recording_free(dev, t->recorded_step[s]);
             t->recorded_step[s] = NULL;
         }
@@ -96,7 +96,7 @@ done:
     return rc;
 }
 
-/* Where the runs of k-means ended, to see whether they agree. */
+/* The objective at the end of each run of k-means, to see whether they agree. */
 static int note_runs(trainer *t, const conr_kmeans_history *h) {
     int n = 0;
     for (int i = 0; i < h->steps; i++)
@@ -110,8 +110,8 @@ static int note_runs(trainer *t, const conr_kmeans_history *h) {
     return 0;
 }
 
-/* The ranks share the runs of k-means; what it comes to is told by rank 0, so that all have the
- * same bits whatever their machines are. */
+/* The ranks share the runs of k-means; rank 0 broadcasts the result, so that all have the same bits
+ * even on different machines. */
 int trainer_cluster(trainer *t) {
     int rc = 0;
     bool leads = t->ranks.rank == 0;

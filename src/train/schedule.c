@@ -1,4 +1,4 @@
-/* schedule.c: rates and shares by the step number alone, in double, rounded once. */
+/* schedule.c: see schedule.h.  Computed in double, rounded once. */
 #include "train/schedule.h"
 
 #include <math.h>

@@ -19,16 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- one step -------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-/* q: unit rows of both views, part by part. */
+/* own_q of one part: unit rows of both views. */
 static int online_features(trainer *t, int part, pass_mode mode) {
     int rc = 0;
     parameters online = {t->w, t->running};
     size_t block = (size_t)t->m * t->d;
     act *images = act_at(t->dev, t->images, (size_t)part * 3 * t->m * t->feed.row);
     TRY(pass_forward(t->online_pass, &online, images, mode));
-    if (mode == PASS_REPEAT) goto done; /* the features are known, the way to them was not kept */
+    if (mode == PASS_REPEAT) goto done; /* only the activations were missing */
     TRY(pass_output(t->online_pass, t->net.n_layers, t->flat));
     for (int v = 0; v < 2; v++) {
         size_t at = (size_t)v * t->own + (size_t)part * t->m;
@@ -39,7 +39,7 @@ done:
     return rc;
 }
 
-/* q and key of the whole batch out of every rank's part, in the batch's order. */
+/* q and key of the whole batch, in its order, from the rows of every rank. */
 static int gather_features(trainer *t) {
     int rc = 0;
     size_t row = (size_t)t->d * sizeof *t->q;
@@ -52,7 +52,9 @@ done:
     return rc;
 }
 
-/* Whom the rows of a half are pulled to, and with which weight, by the keys they are pulled to. */
+/* ---- stage 2 --------------------------------------------------------------------------------- */
+
+/* The neighborhood of each row of a half and its weight, both from the keys it is pulled towards. */
 static int refine(trainer *t, half *h) {
     int rc = 0;
     const train_options *o = &t->o;
@@ -77,19 +79,21 @@ done:
     return rc;
 }
 
-/* The gradient of the weights, part by part, and its mean over the ranks on the way. */
+/* ---- backward and update --------------------------------------------------------------------- */
+
+/* The gradient of the weights, part by part; the last part is averaged over the ranks on the way. */
 static int backward(trainer *t) {
     int rc = 0, parts = t->o.accumulate;
     device *dev = t->dev;
     parameters online = {t->w, t->running};
     size_t block = (size_t)t->m * t->d;
     float *own = t->own_dq;
-    for (int i = 0; i < 2 * parts; i++) /* of both views */
+    for (int i = 0; i < 2 * parts; i++) /* parts of both views */
         TRY(ranks_gather_back(&t->ranks, dev, t->dq + (size_t)i * block * t->ranks.count, block,
                               own + (size_t)i * block));
     TRY(dev->op.rows_normalize_back(dev, t->own_q, t->norm, own, 2 * t->own, t->d, own));
     for (int p = 0; p < parts; p++) {
-        float *d = own; /* one part: as it lies */
+        float *d = own; /* one part: already in order */
         if (parts > 1) {
             TRY(online_features(t, p, PASS_REPEAT));
             d = t->flat;
@@ -107,9 +111,9 @@ done:
     return rc;
 }
 
-/* Where ranks keep batch statistics to themselves, the running ones are the mean of theirs: then
- * they are what one rank with as many groups would have. */
-static int even_statistics(trainer *t) {
+/* If ranks do not share batch statistics, the running ones are averaged over the ranks, so that they
+ * are what one rank with the same groups would have. */
+static int average_statistics(trainer *t) {
     int rc = 0;
     size_t n = t->net.n_running;
     if (t->norm_ranks.count == t->ranks.count) return 0;
@@ -119,7 +123,7 @@ done:
     return rc;
 }
 
-/* SGD, and the target's step where it does not lead. */
+/* SGD, and the target's update unless it came before the forward pass. */
 static int update(trainer *t) {
     int rc = 0;
     device *dev = t->dev;
@@ -135,7 +139,39 @@ done:
     return rc;
 }
 
-/* Algorithm 1, once: nothing but operations of the device. */
+/* ---- shuffled batch statistics --------------------------------------------------------------- */
+
+int32_t trainer_gathered_row(const trainer *t, int blocks, int block, int i) {
+    int part = t->m * t->ranks.count, rank = i % part / t->m, own = i / part * t->m + i % t->m;
+    return (rank * blocks + block) * t->own + own;
+}
+
+/* Draws the order in which the target sees the rows of each view. */
+static int shuffle_rows(trainer *t, uint32_t step_number) {
+    int rc = 0, n = t->n, own = t->own;
+    rng r = rng_at((uint64_t)t->o.seed, step_number, 0, RNG_GROUPS);
+    int32_t *rows = t->host_rows, *back = rows + 2 * n, *mine = back + 2 * n;
+    for (int v = 0; v < 2; v++)
+        for (int i = 0; i < n; i++) {
+            int j = (int)rng_below(&r, (uint32_t)i + 1);
+            rows[v * n + i] = rows[v * n + j];
+            rows[v * n + j] = v * n + i;
+        }
+    for (int v = 0; v < 2; v++) {
+        for (int i = 0; i < n; i++) back[rows[v * n + i]] = trainer_gathered_row(t, 4, v, i);
+        for (int i = 0; i < own; i++) /* where the images of our rows are, in this order */
+            mine[v * own + i] =
+                trainer_gathered_row(t, 2, v, rows[v * n + loader_row(&t->feed.o.load, i)] - v * n);
+    }
+    TRY(t->dev->op.put(t->dev, t->back, back, (size_t)2 * n * sizeof *back));
+    TRY(t->dev->op.put(t->dev, t->rows, mine, (size_t)2 * own * sizeof *mine));
+done:
+    return rc;
+}
+
+/* ---- one step -------------------------------------------------------------------------------- */
+
+/* Algorithm 1, once.  Only queues operations of the device, so that it can be recorded. */
 static int step(void *arg) {
     int rc = 0;
     trainer *t = arg;
@@ -155,7 +191,7 @@ static int step(void *arg) {
     if (t->framework->queue)
         TRY(t->dev->op.ring_put(t->dev, t->at, t->key, 2 * t->n, t->d, t->queue, t->o.queue));
     TRY(backward(t));
-    TRY(even_statistics(t));
+    TRY(average_statistics(t));
     TRY(update(t));
 done:
     return rc;
@@ -165,44 +201,6 @@ static int views_and_step(void *arg) {
     trainer *t = arg;
     int rc = feed_views(&t->feed, t->at, t->stage == 2, t->images);
     return rc < 0 ? rc : step(t);
-}
-
-int trainer_step_on(trainer *t, const step_values *at) {
-    int rc = 0;
-    t->stage = stage_of(&t->o, at->epoch);
-    TRY(t->dev->op.put(t->dev, t->at, at, sizeof *at));
-    TRY(step(t));
-    t->step++;
-done:
-    return rc;
-}
-
-int32_t trainer_gathered_row(const trainer *t, int blocks, int block, int i) {
-    int part = t->m * t->ranks.count, rank = i % part / t->m, own = i / part * t->m + i % t->m;
-    return (rank * blocks + block) * t->own + own;
-}
-
-/* The order in which the target sees the rows of each view. */
-static int shuffle_rows(trainer *t, uint32_t step_number) {
-    int rc = 0, n = t->n, own = t->own;
-    rng r = rng_at((uint64_t)t->o.seed, step_number, 0, RNG_GROUPS);
-    int32_t *rows = t->host_rows, *back = rows + 2 * n, *mine = back + 2 * n;
-    for (int v = 0; v < 2; v++)
-        for (int i = 0; i < n; i++) {
-            int j = (int)rng_below(&r, (uint32_t)i + 1);
-            rows[v * n + i] = rows[v * n + j];
-            rows[v * n + j] = v * n + i;
-        }
-    for (int v = 0; v < 2; v++) {
-        for (int i = 0; i < n; i++) back[rows[v * n + i]] = trainer_gathered_row(t, 4, v, i);
-        for (int i = 0; i < own; i++) /* images of the rows that are ours in this order */
-            mine[v * own + i] =
-                trainer_gathered_row(t, 2, v, rows[v * n + loader_row(&t->feed.o.load, i)] - v * n);
-    }
-    TRY(t->dev->op.put(t->dev, t->back, back, (size_t)2 * n * sizeof *back));
-    TRY(t->dev->op.put(t->dev, t->rows, mine, (size_t)2 * own * sizeof *mine));
-done:
-    return rc;
 }
 
 int trainer_step(trainer *t) {
@@ -222,8 +220,30 @@ done:
     return rc;
 }
 
-/* An epoch's images drawn by the inverse size of their clusters: a cluster evenly, then an image of
- * it evenly.  Depends on seed, epoch and pseudo labels alone. */
+int trainer_step_on(trainer *t, const step_values *at) {
+    int rc = 0;
+    t->stage = stage_of(&t->o, at->epoch);
+    TRY(t->dev->op.put(t->dev, t->at, at, sizeof *at));
+    TRY(step(t));
+    t->step++;
+done:
+    return rc;
+}
+
+int trainer_loss(trainer *t, double *sum) {
+    int rc = 0;
+    float value = 0;
+    TRY(t->dev->op.get(t->dev, &value, t->loss, sizeof value));
+    TRY(t->dev->op.zero(t->dev, t->loss, sizeof value));
+    *sum = value;
+done:
+    return rc;
+}
+
+/* ---- which images come next ------------------------------------------------------------------ */
+
+/* The images of an epoch, drawn with probability inverse to the size of their cluster: first a
+ * cluster, then an image of it, both uniformly.  Depends only on seed, epoch and pseudo labels. */
 static int balanced_table(trainer *t, uint32_t epoch) {
     int64_t n = t->store->n, total = t->steps * t->n;
     int32_t *first = calloc((size_t)t->K + 2, sizeof *first);
@@ -239,7 +259,7 @@ static int balanced_table(trainer *t, uint32_t epoch) {
     for (int64_t i = 0; i < total; i++) {
         int c;
         do c = (int)rng_below(&r, (uint32_t)t->K);
-        while (first[c + 1] == first[c]); /* k-means leaves none empty, but ties might */
+        while (first[c + 1] == first[c]); /* k-means leaves no cluster empty, but ties might */
         t->table[i] = member[first[c] + (int)rng_below(&r, (uint32_t)(first[c + 1] - first[c]))];
     }
     free(first);
@@ -254,16 +274,6 @@ int trainer_seek(trainer *t) {
     if (balanced) TRY(balanced_table(t, epoch));
     TRY(feed_seek(&t->feed, epoch, t->step % t->steps, (uint32_t)t->o.stage1_epochs,
                   balanced ? t->table : NULL));
-done:
-    return rc;
-}
-
-int trainer_loss(trainer *t, double *sum) {
-    int rc = 0;
-    float value = 0;
-    TRY(t->dev->op.get(t->dev, &value, t->loss, sizeof value));
-    TRY(t->dev->op.zero(t->dev, t->loss, sizeof value));
-    *sum = value;
 done:
     return rc;
 }

@@ -196,7 +196,7 @@ static void starts_from(void **state) {
                  train(s, (conr_train_options){.out = folder("x"), .from = from}, 1, 0, NULL));
     assert_ok(conr_settings_set(s, "width", "8"));
     snprintf(from, sizeof from, "%s@2", whole);
-    assert_fails(CONR_EFORMAT, "numbers where this network has",
+    assert_fails(CONR_EFORMAT, "elements, this network has",
                  train(s, (conr_train_options){.out = folder("y"), .from = from}, 1, 0, NULL));
     conr_settings_free(s);
 }
