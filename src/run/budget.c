@@ -1,4 +1,4 @@
-/* budget.c: how many epochs fit into a given time: everything is timed once, then added up. */
+/* budget.c: how many epochs fit into a given time: time everything once, then add up. */
 #include "run/run.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@ static int scaled(int value, int of, int to) {
 
 static int at_least(int value, int least) { return value > least ? value : least; }
 
-/* The settings for a run of `epochs` epochs: the stages keep their shares. */
+/* The settings for a run of `epochs` epochs: stages and intervals keep their proportions. */
 static train_options lasting(const train_options *o, int epochs) {
     train_options out = *o;
     int whole = o->epochs;
@@ -37,7 +37,7 @@ typedef struct costs {
     double results;              /* at the end of the run */
 } costs;
 
-/* Of a whole training: every epoch's steps, and what its end asks for. */
+/* Of a whole run: the steps of every epoch, and what its end asks for. */
 static double duration(const costs *c, train_options o) {
     double sum = c->results;
     for (int done = 0; done <= last_epoch(&o); done++) {
@@ -52,8 +52,8 @@ static double duration(const costs *c, train_options o) {
     return sum;
 }
 
-/* The mean time of a step from the one that stands next, over at least 4 steps and about
- * `seconds`.  The first is left out: it sets things up. */
+/* The mean time of a step, starting with the next one, over at least 4 steps and about `seconds`.
+ * The first step is not counted: it sets things up. */
 static int time_steps(trainer *t, double seconds, double *each) {
     int rc = 0, n = 0;
     double start = 0, sum;
@@ -74,7 +74,7 @@ done:
     return rc;
 }
 
-/* What choosing K will take, by two values of it: sixteen times as long as a rule. */
+/* How long choosing K will take: as a rule, sixteen times as long as trying two values. */
 static int time_choice(trainer *t, double *seconds) {
     int rc = 0, K, low = 10 < t->store->n / 4 ? 10 : 1;
     conr_kmeans_options o = conr_kmeans_defaults();
@@ -87,8 +87,8 @@ done:
     return rc;
 }
 
-/* Times everything once with a throw-away trainer: steps of both stages, a clustering, a look, a
- * checkpoint. */
+/* Times everything once, with a temporary trainer: steps of both stages, a clustering, an
+ * evaluation, a checkpoint. */
 static int time_all(run *r, costs *c) {
     int rc = 0;
     trainer *t = NULL;
@@ -102,7 +102,7 @@ static int time_all(run *r, costs *c) {
     if (!t->o.clusters) {
         TRY(time_choice(t, &c->choose));
         t->o.clusters = 10 < t->store->n ? 10 : 1;
-        t->featured = -1; /* as it will be */
+        t->featured = -1; /* so that clustering embeds again, as in the run */
     }
     start = clock_now();
     TRY(trainer_cluster(t));
@@ -121,7 +121,7 @@ static int time_all(run *r, costs *c) {
     TRY(checkpoint_save(t, &r->state, path));
     c->save = clock_now() - start;
     c->keep = r->o.compact ? 2 * c->save : c->save;
-    /* model, features, labels: of a checkpoint's size or less */
+    /* model, features, labels: no larger than a checkpoint */
     c->results = 2 * c->save + c->evaluate;
 done:
     remove(path);
@@ -129,13 +129,13 @@ done:
     return rc;
 }
 
-/* Chooses the epochs so that all of it, from the first look at the images to the last file, takes
- * the time given. */
+/* Chooses the epochs so that everything, from opening the images to the last file, takes the time
+ * given. */
 int run_fit_budget(run *r) {
     int rc = 0, low = 2, high;
     costs c = {0};
     TRY(time_all(r, &c));
-    /* a machine is rarely as quiet all the time as it was just now */
+    /* some slack: the machine may get busier than it was just now */
     double left = 0.95 * (r->to->budget - (clock_now() - r->began));
     if (!r->to->no_report)
         left = fmax(left / 2, left - report_seconds(r->store.n, r->c->dev->threads));
@@ -143,7 +143,7 @@ int run_fit_budget(run *r) {
         if (duration(&c, lasting(&r->o, high)) > left) break;
         low = high;
     }
-    while (high - low > 1) { /* longer is dearer */
+    while (high - low > 1) { /* more epochs take longer */
         int middle = low + (high - low) / 2;
         if (duration(&c, lasting(&r->o, middle)) <= left)
             low = middle;

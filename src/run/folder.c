@@ -1,5 +1,5 @@
-/* folder.c: the folder of a run: what it was started with, the log file, the checkpoints, and the
- * state that a training starts from. */
+/* folder.c: the folder of a run and what it was started with: images, log file, checkpoints, and the
+ * state that the training starts from. */
 #include "run/run.h"
 
 #include "base/clock.h"
@@ -25,19 +25,18 @@ static bool exists(const char *path) {
 
 int run_open_folder(run *r) {
     if (!r->to->out || !r->to->out[0])
-        return fail(CONR_EINVAL, "out: no folder for the run; give one");
+        return fail(CONR_EINVAL, "out: the run has no folder; give one");
     if (r->leads && mkdir(r->to->out, 0777) && errno != EEXIST)
-        return fail(CONR_EFILE, "%s: %s; give a folder that can be made", r->to->out,
+        return fail(CONR_EFILE, "%s: %s; give a folder that can be created", r->to->out,
                     strerror(errno));
     bool begun = exists(run_path(r, "options.yaml"));
     if (begun && !r->to->resume)
         return fail(CONR_EINVAL,
-                    "%s: holds a run already; go on with --resume, or choose another "
+                    "%s: holds a run already; continue it with --resume, or choose another "
                     "folder",
                     r->to->out);
     if (r->to->resume && !begun)
-        return fail(CONR_EFILE, "%s: holds no run to go on with; start without --resume",
-                    r->to->out);
+        return fail(CONR_EFILE, "%s: holds no run to resume; start without --resume", r->to->out);
     return 0;
 }
 
@@ -46,7 +45,7 @@ int run_open_log(run *r) {
     const char *path = run_path(r, "log.jsonl");
     r->log = fopen(path, "a");
     if (!r->log) return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
-    /* what was logged after the checkpoint will come again */
+    /* what was logged after the checkpoint will be logged again */
     if (ftruncate(fileno(r->log), r->state.log_bytes))
         return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
     fseek(r->log, 0, SEEK_END);
@@ -66,7 +65,7 @@ static int decoded(int64_t done, int64_t total, void *user) {
     return dev->on_progress && dev->on_progress(&p, dev->progress_user);
 }
 
-/* Each rank has opened the images for itself, perhaps on another machine. */
+/* Each rank has opened the images on its own, perhaps on another machine. */
 static int same_images(run *r) {
     int rc = 0;
     uint64_t mine[2] = {(uint64_t)r->store.n, r->state.images};
@@ -75,10 +74,11 @@ static int same_images(run *r) {
     TRY(ranks_share(r->ranks, mine, sizeof mine, all));
     for (int i = 1; i < r->ranks->count; i++)
         if (memcmp(all, all + 2 * i, sizeof mine))
-            TRY(fail(CONR_EINVAL,
-                     "the images: %lld on rank 0, %lld on rank %d, or other names; give all ranks "
-                     "the same --data",
-                     (long long)all[0], (long long)all[2 * i], i));
+            TRY(fail(
+                CONR_EINVAL,
+                "images: %lld on rank 0, %lld on rank %d, or their names differ; give all ranks "
+                "the same --data",
+                (long long)all[0], (long long)all[2 * i], i));
 done:
     free(all);
     return rc;
@@ -112,14 +112,14 @@ done:
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* What a checkpoint says of the run beside the training's own state. */
+/* What a checkpoint records about the run, besides the trainer's state. */
 static void note_state(run *r) {
     r->state.steps = r->t->steps;
     r->state.log_bytes = ftell(r->log);
     r->state.seconds = r->before + clock_now() - r->began;
 }
 
-/* The new one is whole before the old one moves, and the old one is kept. */
+/* The new checkpoint is complete before the old one is renamed, and the old one is kept. */
 int run_save(run *r) {
     int rc = 0;
     char fresh[4096], now[4096], old[4096];
@@ -135,7 +135,6 @@ done:
     return rc;
 }
 
-/* A checkpoint that stays, for --from RUN@EPOCH. */
 int run_keep(run *r, int epoch) {
     int rc = 0;
     char name[64];
@@ -153,8 +152,8 @@ done:
 
 /* ---- where a training starts ----------------------------------------------------------------- */
 
-/* The newest checkpoint that is whole.  Between two renames only the new one or the old one has its
- * name. */
+/* Loads the newest complete checkpoint.  After a crash between the two renames of run_save the name
+ * `checkpoint` is free, and the new one has its temporary name. */
 int run_resume(run *r) {
     int rc = 0;
     static const char *const names[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
@@ -163,21 +162,22 @@ int run_resume(run *r) {
     int i = 0;
     while (i < 3 && !exists(run_path(r, names[i]))) i++;
     TRY(ranks_tell(r->ranks, &i, sizeof i));
-    if (i == 3) return 0; /* stopped before the first one: from the start */
+    if (i == 3) return 0; /* stopped before the first one: start over */
     TRY(checkpoint_load(r->t, run_path(r, names[i]), &r->state));
     if (r->state.images != images)
-        TRY(fail(CONR_EINVAL, "%s: was trained on other images; give the same --data", r->to->out));
+        TRY(fail(CONR_EINVAL, "%s: was trained on different images; give the same --data",
+                 r->to->out));
     if (r->state.steps != r->t->steps)
-        TRY(fail(CONR_EINVAL, "%s: had %lld steps an epoch, now %lld; give the same --data",
+        TRY(fail(CONR_EINVAL, "%s: had %lld steps per epoch, now %lld; give the same --data",
                  r->to->out, (long long)r->state.steps, (long long)r->t->steps));
-    /* K was chosen, but the crash came before options.yaml could say so */
+    /* K was chosen, but a crash came before it was written to options.yaml */
     if (!r->o.clusters && r->t->clustered >= 0 && stage_of(&r->o, r->state.closed) == 2)
         r->o.clusters = r->t->o.clusters = r->t->K;
 done:
     return rc;
 }
 
-/* RUN, RUN@EPOCH, a checkpoint file or the folder of a compact one -> a path. */
+/* The path of RUN, RUN@EPOCH, a checkpoint file or the folder of a compact one. */
 static int find_from(const char *from, char *out, size_t size) {
     const char *at = strrchr(from, '@');
     char *end = NULL;
@@ -188,18 +188,20 @@ static int find_from(const char *from, char *out, size_t size) {
         if (exists(out)) return 0;
         snprintf(out, size, "%.*s/compact-%04ld", length, from, epoch);
         if (exists(out)) return 0;
-        return fail(CONR_EFILE,
-                    "%s: no checkpoint of epoch %ld is kept there; train with keep_every, or take "
-                    "the end of stage 1",
-                    from, epoch);
+        return fail(
+            CONR_EFILE,
+            "%s: no checkpoint of epoch %ld was kept; train with keep_every, or use the end "
+            "of stage 1",
+            from, epoch);
     }
     snprintf(out, size, "%s/checkpoint.safetensors", from);
     if (exists(out)) return 0;
     snprintf(out, size, "%s", from);
-    return exists(from) ? 0 : fail(CONR_EFILE, "%s: is not there; give a run's folder", from);
+    return exists(from) ? 0
+                        : fail(CONR_EFILE, "%s: does not exist; give the folder of a run", from);
 }
 
-/* Another run's state as our beginning.  Epochs keep their number, so the schedule goes on. */
+/* Starts from the state of another run.  Epochs keep their numbers, so the schedule continues. */
 int run_start_from(run *r) {
     int rc = 0;
     char path[4096];
@@ -211,17 +213,16 @@ int run_start_from(run *r) {
     t->step = epoch * t->steps;
     if (r->to->stage == 2) t->o.stage1_epochs = r->o.stage1_epochs = (int)epoch;
     if (epoch >= last_epoch(&t->o))
-        TRY(fail(CONR_EINVAL, "%s: stands at epoch %lld of %d; set %s higher", path,
-                 (long long)epoch, last_epoch(&t->o),
-                 last_epoch(&t->o) < t->o.epochs ? "until" : "epochs"));
-    /* stage 2 begins with pseudo labels of its own: K and seed may be others */
+        TRY(fail(CONR_EINVAL, "%s: is at epoch %lld of %d; set %s higher", path, (long long)epoch,
+                 last_epoch(&t->o), last_epoch(&t->o) < t->o.epochs ? "until" : "epochs"));
+    /* cluster again: K and seed may differ from those of the other run */
     t->clustered = -1;
     r->state.closed = stage_of(&t->o, epoch) == 2 ? epoch - 1 : epoch;
 done:
     return rc;
 }
 
-/* The encoder's (and heads') first weights from a file, for both networks. */
+/* Initial weights of encoder and heads from a file, for both networks. */
 int run_init_from(run *r) {
     int rc = 0;
     trainer *t = r->t;

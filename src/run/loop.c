@@ -14,7 +14,7 @@
 
 /* ---- log and messages ------------------------------------------------------------------------ */
 
-/* A line of the log.  Takes the object. */
+/* Writes one log line.  Takes ownership of the object. */
 static int log_line(run *r, json_t *line) {
     if (!r->leads) return json_decref(line), 0;
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -23,9 +23,10 @@ static int log_line(run *r, json_t *line) {
     int ok = fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
     free(text);
     return ok ? 0
-              : fail(CONR_EFILE,
-                     "%s/log.jsonl: %s; make room and go on with --resume, nothing is lost",
-                     r->to->out, strerror(errno));
+              : fail(
+                    CONR_EFILE,
+                    "%s/log.jsonl: %s; free some space and continue with --resume, nothing is lost",
+                    r->to->out, strerror(errno));
 }
 
 void run_message(run *r, const char *message) {
@@ -34,7 +35,8 @@ void run_message(run *r, const char *message) {
                        .done = r->t->step,
                        .total = r->t->steps * last_epoch(&r->t->o),
                        .message = message};
-    if (dev->on_progress) dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
+    if (dev->on_progress)
+        dev->on_progress(&p, dev->progress_user); /* a request to stop waits for a step */
 }
 
 static int warn(run *r, const char *message) {
@@ -43,7 +45,7 @@ static int warn(run *r, const char *message) {
                                  (int)(r->t->step / r->t->steps), "warning", message));
 }
 
-/* After a step: CONR_ESTOPPED where the caller wants no more. */
+/* After a step: CONR_ESTOPPED if the caller asks to stop, on any rank. */
 static int report(run *r, const step_values *at) {
     device *dev = r->c->dev;
     trainer *t = r->t;
@@ -62,7 +64,7 @@ static int report(run *r, const step_values *at) {
     if (dev->on_progress && dev->on_progress(&p, dev->progress_user)) stop = true;
     int rc = ranks_any(r->ranks, stop || r->asked.stop, &stop);
     if (rc < 0 || !stop) return rc;
-    return fail(CONR_ESTOPPED, "%s: stopped at epoch %d of %d; go on with --resume", r->to->out,
+    return fail(CONR_ESTOPPED, "%s: stopped at epoch %d of %d; continue with --resume", r->to->out,
                 (int)at->epoch + 1, last_epoch(&t->o));
 }
 
@@ -121,7 +123,7 @@ static int close_epoch(run *r, int done_epochs) {
         memcpy(r->previous, t->label, (size_t)t->store->n * sizeof *t->label);
         if (t->clustered != t->step) TRY(trainer_cluster(t));
     }
-    if (plan.choose) { /* it holds from here on, after a resume too */
+    if (plan.choose) { /* K is fixed from here on, after a resume too */
         char line[128];
         r->o.clusters = t->o.clusters = t->K;
         snprintf(line, sizeof line, "K estimated: %d clusters", t->o.clusters);
@@ -133,20 +135,21 @@ static int close_epoch(run *r, int done_epochs) {
     r->state.closed = done_epochs;
     if (plan.keep) TRY(run_keep(r, done_epochs));
     if (plan.save) TRY(run_save(r));
-    /* after the checkpoint: an earlier one would go on with a K that it did not have yet */
+    /* after the checkpoint: an older one must not resume with a K chosen later */
     if (plan.choose && r->leads) TRY(settings_write(&r->o, run_path(r, "options.yaml")));
 done:
     return rc;
 }
 
-/* A line of the log, every log_every steps and at the end of an epoch. */
+/* A log line, every log_every steps and at the end of an epoch. */
 static int log_steps(run *r, const step_values *at) {
     int rc = 0;
     trainer *t = r->t;
     double sum, now;
     TRY(trainer_loss(t, &sum));
     now = clock_now();
-    int64_t steps = r->stepped - r->timed; /* of this call; before a resume there may be more */
+    int64_t steps =
+        r->stepped - r->timed; /* by this call; loss_steps may count more after a resume */
     r->stepping += now - r->interval;
     r->timed = r->stepped;
     r->state.loss_sum += sum;
@@ -154,7 +157,7 @@ static int log_steps(run *r, const step_values *at) {
     if (!isfinite(r->state.loss_sum))
         TRY(fail(
             CONR_ENUMBER,
-            "%s: the loss is not a number at epoch %d; lower lr (%g) or lengthen warmup_epochs",
+            "%s: the loss is not a number at epoch %d; lower lr (%g) or increase warmup_epochs",
             r->to->out, (int)at->epoch + 1, t->o.lr));
     r->last_loss = r->state.loss_sum / (double)r->state.loss_steps;
     TRY(log_line(r, json_pack("{sI sf si sf sf sf sf}", "step", (json_int_t)t->step, "epoch",
@@ -189,7 +192,7 @@ int run_loop(run *r) {
         TRY(report(r, &at));
     }
 done:
-    if (rc == CONR_ESTOPPED) { /* on request: what has been done is not lost */
+    if (rc == CONR_ESTOPPED) { /* on request: save what has been done */
         double sum = 0;
         char message[512];
         snprintf(message, sizeof message, "%s", conr_error());

@@ -49,12 +49,11 @@ done:
     return rc;
 }
 
-/* A run without a report is a run: what goes wrong here, Ctrl-C too, is told and not held against
- * it. */
+/* The report is optional: if it fails, or Ctrl-C stops it, the run still counts as finished. */
 static void make_report(run *r) {
     char line[1024];
     if (r->to->no_report || report_from_store(r->c, r->to->out, &r->store) == 0) return;
-    snprintf(line, sizeof line, "warning: no report (%.600s); conr report RUN makes it later",
+    snprintf(line, sizeof line, "warning: no report (%.600s); conr report RUN writes it later",
              conr_error());
     run_message(r, line);
 }
@@ -62,14 +61,14 @@ static void make_report(run *r) {
 int run_results(run *r) {
     int rc = 0;
     file_new f = {0};
-    if (r->last.done_step != r->t->step) { /* resumed behind the last evaluation */
+    if (r->last.done_step != r->t->step) { /* resumed after the last evaluation */
         trainer *t = r->t;
         TRY(trainer_features(t));
         if (r->leads)
             TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth,
                                 NULL, (uint64_t)t->o.seed, &r->last));
     }
-    TRY(trainer_features(r->t)); /* by all ranks */
+    TRY(trainer_features(r->t)); /* a collective call */
     if (!r->leads) return 0;
     TRY(write_results(r));
     make_report(r);

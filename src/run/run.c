@@ -24,11 +24,11 @@ static int open_run(run *r, const conr_settings *s) {
     snprintf(r->choices, sizeof r->choices, "%s/engines.txt", r->to->out);
     r->c->dev->choices = r->leads ? r->choices : NULL;
     if (r->to->budget > 0 && !r->to->resume) TRY(run_fit_budget(r));
-    TRY(ranks_tell(r->ranks, &r->o, sizeof r->o)); /* what was timed or read by one holds for all */
+    TRY(ranks_tell(r->ranks, &r->o, sizeof r->o)); /* what rank 0 timed or read applies to all */
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
     if (r->to->budget > 0 && !r->to->resume) {
         char line[128];
-        snprintf(line, sizeof line, "epochs chosen for the time: %d, of them %d in stage 1",
+        snprintf(line, sizeof line, "epochs that fit the budget: %d, %d of them in stage 1",
                  r->o.epochs, r->o.stage1_epochs);
         run_message(r, line);
     }
@@ -48,7 +48,7 @@ done:
     return rc;
 }
 
-/* With many ranks only `report` may stop: it alone asks all of them at the same step. */
+/* With several ranks only the loop may stop: there all of them decide together after a step. */
 static int ask(const conr_progress *p, void *user) {
     asked *a = user;
     if (a->on_progress && a->on_progress(p, a->user)) a->stop = true;
@@ -73,7 +73,7 @@ static void fill_result(const run *r, conr_train_result *out) {
 int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train_options *o,
                conr_train_result *result) {
     int rc = 0;
-    bool together = c->together; /* rank 0 makes calls alone here */
+    bool together = c->together; /* off below: rank 0 makes some calls on its own */
     run r = {.c = c, .images = m, .to = o, .began = clock_now(), .ranks = &c->ranks};
     c->together = false;
     r.leads = c->ranks.rank == 0;
