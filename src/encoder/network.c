@@ -1,4 +1,4 @@
-/* network.c: builds the list of layers and their offsets, and draws first weights. */
+/* network.c: the table of encoders; builds the list of layers and their offsets; initial weights. */
 #include "encoder/network.h"
 
 #include "base/rng.h"
@@ -96,7 +96,7 @@ static void name_conv(layer *l, const char *block, const char *conv_name, const 
     l->norm = true;
 }
 
-/* torchvision's BasicBlock: two 3x3 convolutions and a shortcut, projected where shapes differ. */
+/* torchvision's BasicBlock: two 3x3 convolutions and a shortcut, projected if shapes differ. */
 static void basic_block(builder *b, const char *name, int width, int stride) {
     int in = b->n - 1, add = in;
     bool project = stride != 1 || b->c != width;
@@ -124,7 +124,7 @@ static void resnet(builder *b, const network_spec *spec) {
     layer *first = conv(b, -1, spec->width, stem->k, stem->stride);
     name_conv(first, "", "conv1", "bn1");
     first->relu = true;
-    /* a replaced stem keeps torch's default */
+    /* the stems that replace torchvision's keep torch's default */
     first->init = spec->stem == STEM_IMAGENET ? INIT_KAIMING : INIT_TORCH;
     if (stem->pool) pool(b, LAYER_MAX_POOL);
     for (int stage = 0; stage < 4; stage++)
@@ -182,7 +182,7 @@ static int check_spec(const network_spec *s) {
     }
     if (s->h < NETWORK_SIDE || s->w < NETWORK_SIDE || s->h > 4096 || s->w > 4096)
         return fail(CONR_EINVAL,
-                    "image size %dx%d: the encoder takes 16 to 4096 pixels a side; "
+                    "image size %dx%d: the encoder takes sides of 16 to 4096 pixels; "
                     "choose a size in between",
                     s->h, s->w);
     if (s->c != 1 && s->c != 3)
@@ -193,12 +193,12 @@ static int check_spec(const network_spec *s) {
     if (s->width < 1 || s->width > 1024)
         return fail(CONR_EINVAL, "width %d: channels of the first stage; use 1 to 1024", s->width);
     if ((s->encoder == ENCODER_SMALL) != (s->stem == STEM_SMALL))
-        return fail(CONR_EINVAL, "stem: the small encoder has its own stem and the ResNets have "
+        return fail(CONR_EINVAL, "stem: the small encoder has its own stem, the ResNets have "
                                  "cifar or imagenet; choose accordingly");
     return 0;
 }
 
-/* Gives every tensor its place in the blocks. */
+/* Assigns every tensor its offset in the blocks. */
 static void place(network *net) {
     size_t at = 0, running = 0;
     for (int i = 0; i < net->n_layers; i++) {
@@ -250,7 +250,7 @@ double network_work(const network *net) {
     return sum;
 }
 
-/* ---- first weights --------------------------------------------------------------------------- */
+/* ---- initial weights ------------------------------------------------------------------------- */
 
 static void fill(float *x, size_t n, float value) {
     for (size_t i = 0; i < n; i++) x[i] = value;

@@ -1,4 +1,4 @@
-/* model.c: saving and opening models; features of anyone's images; labels.csv. */
+/* model.c: saving and opening models; features of any images; labels.csv. */
 #include "model/model.h"
 
 #include "base/file.h"
@@ -96,7 +96,8 @@ const char *model_stem(const conr_model *m) { return stem_name(m->net.spec.stem)
 static int wanted(const tensors *f, const char *key, const char **out) {
     *out = tensors_note(f, key);
     if (*out) return 0;
-    return fail(CONR_EFORMAT, "%s: no model of conr (its metadata lacks %s); give a run's folder",
+    return fail(CONR_EFORMAT,
+                "%s: not a model of conr (its metadata lacks %s); give the folder of a run",
                 f->path, key);
 }
 
@@ -164,8 +165,8 @@ static int read_centroids(const char *path, conr_model *m) {
     int features = m->net.layer[m->net.projector_end - 1].co;
     if (rc == 0 && d != features)
         rc = fail(CONR_EFORMAT,
-                  "%s: %lld numbers a centroid, the model has %d; they do not belong "
-                  "together",
+                  "%s: centroids of %lld elements, features of %d; they belong to different "
+                  "models",
                   path, (long long)d, features);
     return rc;
 }
@@ -182,14 +183,14 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     snprintf(file, sizeof file, folder ? "%s/model.safetensors" : "%s", path);
     snprintf(centroids, sizeof centroids, "%s/centroids.npy", path);
     if (folder && stat(file, &at))
-        TRY(fail(CONR_EFILE, "%s: holds no model.safetensors; is its training done?", path));
+        TRY(fail(CONR_EFILE, "%s: holds no model.safetensors; has its training finished?", path));
     TRY(read_about(file, m));
     m->w = calloc(m->net.n_weights, sizeof *m->w);
     m->running = calloc(m->net.n_running + 1, sizeof *m->running);
     TRY(m->w && m->running ? 0 : fail_memory("model", 4.0 * (double)m->net.n_weights));
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
-        TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr has written", file));
+        TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
     if (folder && stat(centroids, &at) == 0) TRY(read_centroids(centroids, m));
     *out = m;
 done:
@@ -218,7 +219,7 @@ void conr_model_about(const conr_model *m, conr_model_info *out) {
 
 /* ---- features -------------------------------------------------------------------------------- */
 
-/* What embedding holds on the device. */
+/* State of an embedding on the device. */
 typedef struct embedder {
     device *dev;
     ranks ranks;
@@ -328,7 +329,8 @@ int conr_write_clusters(const char *path, conr_images *images, const int32_t *la
     file_new f = {0};
     const source *s = &images->source;
     if (n != s->n)
-        return fail(CONR_EINVAL, "%s: %lld rows for %lld images; embed the same images", path,
+        return fail(CONR_EINVAL,
+                    "%s: %lld rows for %lld images; give the features of the same images", path,
                     (long long)n, (long long)s->n);
     bool labeled = s->n_classes > 0;
     TRY(file_new_open(&f, path));

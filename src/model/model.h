@@ -1,4 +1,4 @@
-/* model.h: a trained network in one file that suffices to embed. */
+/* model.h: a trained network in one file: all that embedding needs. */
 #ifndef CONR_MODEL_H
 #define CONR_MODEL_H
 
@@ -6,7 +6,7 @@
 #include "encoder/network.h"
 #include "views/pixels.h"
 
-/* What stands behind a `conr_model *`. */
+/* The public conr_model. */
 struct conr_model {
     network net;
     pixels_norm norm;
