@@ -35,8 +35,7 @@ void run_message(run *r, const char *message) {
                        .done = r->t->step,
                        .total = r->t->steps * last_epoch(&r->t->o),
                        .message = message};
-    if (dev->on_progress)
-        dev->on_progress(&p, dev->progress_user); /* a request to stop waits for a step */
+    if (dev->on_progress) dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
 }
 
 static int warn(run *r, const char *message) {
@@ -148,8 +147,7 @@ static int log_steps(run *r, const step_values *at) {
     double sum, now;
     TRY(trainer_loss(t, &sum));
     now = clock_now();
-    int64_t steps =
-        r->stepped - r->timed; /* by this call; loss_steps may count more after a resume */
+    int64_t steps = r->stepped - r->timed; /* loss_steps may count some from before a resume */
     r->stepping += now - r->interval;
     r->timed = r->stepped;
     r->state.loss_sum += sum;

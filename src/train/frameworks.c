@@ -74,7 +74,7 @@ static void byol_heads(const train_options *o, network_spec *s) {
     s->predictor = mlp_byol_predictor(o->predictor_hidden, o->features);
 }
 
-/* Batch norm after every layer of the projector, no ReLU after the last, which alone has a bias. */
+/* Batch norm after every layer of the projector; only the last has a bias, and no ReLU. */
 static void simsiam_heads(const train_options *o, network_spec *s) {
     int last = o->projector_layers - 1;
     s->projector = (mlp_spec){.n = last + 1, .init = INIT_TORCH};

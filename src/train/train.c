@@ -39,6 +39,11 @@ done:
     return rc;
 }
 
+int32_t trainer_gathered_row(const trainer *t, int blocks, int block, int i) {
+    int part = t->m * t->ranks.count, rank = i % part / t->m, own = i / part * t->m + i % t->m;
+    return (rank * blocks + block) * t->own + own;
+}
+
 /* q and key of the whole batch, in its order, from the rows of every rank. */
 static int gather_features(trainer *t) {
     int rc = 0;
@@ -81,7 +86,7 @@ done:
 
 /* ---- backward and update --------------------------------------------------------------------- */
 
-/* The gradient of the weights, part by part; the last part is averaged over the ranks on the way. */
+/* The gradient of the weights, summed over the parts; averaged over the ranks during the last. */
 static int backward(trainer *t) {
     int rc = 0, parts = t->o.accumulate;
     device *dev = t->dev;
@@ -141,11 +146,6 @@ done:
 
 /* ---- shuffled batch statistics --------------------------------------------------------------- */
 
-int32_t trainer_gathered_row(const trainer *t, int blocks, int block, int i) {
-    int part = t->m * t->ranks.count, rank = i % part / t->m, own = i / part * t->m + i % t->m;
-    return (rank * blocks + block) * t->own + own;
-}
-
 /* Draws the order in which the target sees the rows of each view. */
 static int shuffle_rows(trainer *t, uint32_t step_number) {
     int rc = 0, n = t->n, own = t->own;
@@ -179,13 +179,13 @@ static int step(void *arg) {
     if (t->framework->target_leads)
         TRY(t->dev->op.average(t->dev, t->at, t->net.n_target, t->w, t->target_w));
     for (int p = 0; p < t->o.accumulate; p++) {
-        TRY(online_features(t, p, PASS_TRAIN));
-        TRY(t->framework->keys(t, p));
+        TRY(online_features(t, p, PASS_TRAIN)); /* q = online(a, b) */
+        TRY(t->framework->keys(t, p));          /* key = target(b, a) */
     }
     TRY(gather_features(t));
     for (int v = 0; v < 2; v++) {
         half h = {.q = t->q + v * rows, .key = t->key + v * rows, .k = 1, .dq = t->dq + v * rows};
-        if (t->stage == 2) TRY(refine(t, &h));
+        if (t->stage == 2) TRY(refine(t, &h)); /* neighborhoods, boundary filter */
         TRY(t->framework->loss(t, &h));
     }
     if (t->framework->queue)
