@@ -12,7 +12,7 @@
     X(SMALL,    "small",    1, 1, 1, 0)
 
 /* How images enter: X(id, name, kernel side of the convolution, its stride, whether a 3x3 max-pool
- * of stride 2 follows).  The small encoder has the small stem, the ResNets have one of the others. */
+ * of stride 2 follows).  The small encoder has the small stem, the ResNets one of the others. */
 #define STEMS(X, BAR)                     \
     X(CIFAR,    "cifar",    3, 1, false) BAR \
     X(IMAGENET, "imagenet", 7, 2, true)  BAR \

@@ -1,4 +1,4 @@
-/* network.c: the table of encoders; builds the list of layers and their offsets; initial weights. */
+/* network.c: the table of encoders, the list of layers and their offsets, initial weights. */
 #include "encoder/network.h"
 
 #include "base/rng.h"

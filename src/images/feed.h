@@ -1,8 +1,8 @@
 /* feed.h: brings images to the device: batches of two views, and images without augmentation.
  *
  * If the device can make views and all images have the same size and fit into its memory, they are
- * uploaded once as bytes.  Otherwise worker threads of the host make views ahead (loader.h) and each
- * step uploads its batch.  The values are the same either way but for rounding. */
+ * uploaded once as bytes.  Otherwise worker threads of the host make views ahead (loader.h) and
+ * each step uploads its batch.  The values are the same either way but for rounding. */
 #ifndef CONR_FEED_H
 #define CONR_FEED_H
 
@@ -44,13 +44,13 @@ int feed_seek(feed *f, uint32_t epoch, int64_t step, uint32_t later, const int32
 /* The host part of a step: ids, and views if the host makes them. */
 int feed_next(feed *f, uint32_t epoch, int64_t step);
 /* The device part, operations only: for each part its m = own/parts images in three blocks, view a,
- * view b, view a again: [parts][3][m] rows.  So the first two blocks are the views in one order, the
- * last two in the other. */
+ * view b, view a again: [parts][3][m] rows.  So the first two blocks are the views in one order,
+ * the last two in the other. */
 int feed_views(feed *f, const step_values *at, bool stage2, act *images);
 
-/* This rank's share of the images first, first+1, ... (`plain` per rank) without augmentation, again
- * in a host part and a device part: images gets [plain] rows.  Past the end of the store its last
- * image is repeated. */
+/* This rank's share of the images first, first+1, ... (`plain` per rank) without augmentation,
+ * again in a host part and a device part: images gets [plain] rows.  Past the end of the store its
+ * last image is repeated. */
 int feed_plain_next(feed *f, int64_t first);
 int feed_plain(feed *f, const step_values *at, act *images);
 

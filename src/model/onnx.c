@@ -1,9 +1,10 @@
 /* onnx.c: the network as an ONNX graph, its protobuf written by hand.
  *
- * A protobuf message is a sequence of fields: a key (number * 8 + kind), then a varint (kind 0), four
- * bytes (kind 5) or a length and that many bytes (kind 2), which may be a message.  A message is
- * written into a buffer of its own and then copied into the enclosing one.  Field numbers are those
- * of onnx.proto.  Opset 13 (2020) has all that a ResNet needs, so old runtimes can read the file.
+ * A protobuf message is a sequence of fields: a key (number * 8 + kind), then a varint (kind 0),
+ * four bytes (kind 5) or a length and that many bytes (kind 2), which may be a message.  A message
+ * is written into a buffer of its own and then copied into the enclosing one.  Field numbers are
+ * those of onnx.proto.  Opset 13 (2020) has all that a ResNet needs, so old runtimes can read the
+ * file.
  *
  *   images [N,c,h,w] in [0,1] -> (x - mean) / deviation -> Conv, BatchNormalization, Add, Relu,
  *   MaxPool, ... -> GlobalAveragePool, Flatten = encoder [N,e] -> Gemm, ... -> x / |x| = features
@@ -22,7 +23,8 @@ enum { IR_VERSION = 7, OPSET = 13 };
 
 /* ---- protobuf -------------------------------------------------------------------------------- */
 
-/* A message under construction.  Once memory runs out, `short_of` stays set and nothing is added. */
+/* A message under construction.  Once memory runs out, `short_of` stays set and nothing is
+ * added. */
 typedef struct message {
     unsigned char *data; /* owned */
     size_t n, room;

@@ -14,8 +14,8 @@ typedef struct evaluation {
     int64_t done_step;         /* set by the caller: at which step */
 } evaluation;
 
-/* features: [n,d] unit rows; label: [n], K clusters; truth: [n] or NULL; previous: [n] labels of the
- * previous clustering, or NULL. */
+/* features: [n,d] unit rows; label: [n], K clusters; truth: [n] or NULL; previous: [n] labels of
+ * the previous clustering, or NULL. */
 int evaluation_make(conr *c, const float *features, int64_t n, int d, const int32_t *label, int K,
                     const int64_t *truth, const int32_t *previous, uint64_t seed, evaluation *out);
 

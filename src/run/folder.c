@@ -1,5 +1,5 @@
-/* folder.c: the folder of a run and what it was started with: images, log file, checkpoints, and the
- * state that the training starts from. */
+/* folder.c: the folder of a run and what it was started with: images, log file, checkpoints, and
+ * the state that the training starts from. */
 #include "run/run.h"
 
 #include "base/clock.h"

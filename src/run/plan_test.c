@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Follows a schedule as a run does: K is known once it has been chosen.  One word per epoch from 0
- * on, a letter for each thing: C cluster, K choose it, E evaluate, P keep, S save; - for nothing. */
+ * on, one letter per action: C cluster, K choose K, E evaluate, P keep, S save; - for none. */
 static void check(const char *const *pairs, const char *want) {
     conr_settings *s;
     char got[512] = "";
@@ -26,8 +26,9 @@ static void check(const char *const *pairs, const char *want) {
     conr_settings_free(s);
 }
 
+#define SMALL "epochs", "6", "stage1_epochs", "3", "eval_every", "0", "checkpoint_every", "100"
+
 #define CHECK(want, ...) check((const char *const[]){__VA_ARGS__, NULL}, want)
-#define SMALL            "epochs", "6", "stage1_epochs", "3", "eval_every", "0", "checkpoint_every", "100"
 
 static void ends_of_stages(void **state) {
     (void)state;

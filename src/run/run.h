@@ -9,8 +9,9 @@
  *     checkpoint.c, evaluate.c   know trainers and features, not runs
  *
  * Everything that follows from the state at a step is computed again after a resume, so a run that
- * is stopped anywhere, even by SIGKILL, ends in the same bits as one that never stops.  The position
- * of the loop is the trainer's step and the number of closed epochs (clustered and evaluated). */
+ * is stopped anywhere, even by SIGKILL, ends in the same bits as one that never stops.  The
+ * position of the loop is the trainer's step and the number of closed epochs (clustered and
+ * evaluated). */
 #ifndef CONR_RUN_H
 #define CONR_RUN_H
 

@@ -1,4 +1,5 @@
-/* schedule.h: what depends on the step number: learning rates, the target's m, the boundary filter. */
+/* schedule.h: what depends on the step number: learning rates, the target's m, the boundary
+ * filter. */
 #ifndef CONR_SCHEDULE_H
 #define CONR_SCHEDULE_H
 

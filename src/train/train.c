@@ -1,5 +1,5 @@
-/* train.c: the method.  The only file that knows the order of its stages: Algorithm 1 of the paper is
- * `step` below, and the loop over epochs is in run/loop.c.
+/* train.c: the method.  The only file that knows the order of its stages: Algorithm 1 of the paper
+ * is `step` below, and the loop over epochs is in run/loop.c.
  *
  *     views a, b of each image of a batch
  *     q   = online(a, b)      unit rows, with gradients
@@ -59,7 +59,7 @@ done:
 
 /* ---- stage 2 --------------------------------------------------------------------------------- */
 
-/* The neighborhood of each row of a half and its weight, both from the keys it is pulled towards. */
+/* The neighborhood and the weight of each row of a half, from the keys it is pulled towards. */
 static int refine(trainer *t, half *h) {
     int rc = 0;
     const train_options *o = &t->o;
@@ -116,8 +116,8 @@ done:
     return rc;
 }
 
-/* If ranks do not share batch statistics, the running ones are averaged over the ranks, so that they
- * are what one rank with the same groups would have. */
+/* If ranks do not share batch statistics, the running ones are averaged over the ranks, so that
+ * they are what one rank with the same groups would have. */
 static int average_statistics(trainer *t) {
     int rc = 0;
     size_t n = t->net.n_running;
