@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct stopper {
-    int after; /* reports of steps until it stops; 0: never */
+    int after; /* stop after this many steps; 0: never */
 } stopper;
 
 static int stop(const conr_progress *p, void *user) {
@@ -59,8 +59,8 @@ static void assert_same_run(const char *a, const char *b) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_same_file(a, b, names[i]);
 }
 
-/* Stopped on request at every few steps and resumed, it ends in the same bits; so it does with
- * another number of threads. */
+/* A run that is stopped every few steps and resumed ends in the same bits, also with a different
+ * number of threads. */
 static void stops_and_resumes(void **state) {
     (void)state;
     static const char *const frameworks[] = {"byol", "simsiam", "moco"};

@@ -18,7 +18,7 @@
 
 enum { IMAGES = 96 };
 
-static conr *context, *lonely; /* with all ranks; alone */
+static conr *context, *lonely; /* with all ranks; by itself */
 static char engines[4096];     /* a file */
 static unsigned char pixels_of_all[IMAGES][TEST_SIDE * TEST_SIDE];
 static stored stored_images[IMAGES];
@@ -40,7 +40,7 @@ static void set(conr_settings *s, const char *pair) {
 }
 
 static conr_settings *settings(const char *const *more) {
-    /* k-means from one start: of two that end alike, rounding chooses whose numbers hold */
+    /* one start of k-means: of two that end alike, rounding would decide which is used */
     static const char *const pairs[] = {"encoder=small",
                                         "width=4",
                                         "size=16",
@@ -143,7 +143,7 @@ static void compare(const char *name, const char *const *more, int steps) {
 CASE(byol, 20, "framework=byol")
 CASE(simsiam, 8, "framework=simsiam")
 CASE(moco, 8, "framework=moco")
-/* statistics of 8 rows: within a rank, or over neighbors */
+/* batch statistics of 8 rows: within a rank, or over several */
 CASE(groups, 8, "bn_group=8")
 CASE(shuffled, 8, "bn_group=8", "shuffle_bn=true")
 CASE(shuffled_moco, 8, "framework=moco", "shuffle_bn=true", "bn_group=4")
@@ -178,7 +178,7 @@ int main(void) {
     if (conr_open(where, 1, &context) < 0 || conr_open(where, 1, &lonely) < 0)
         return fprintf(stderr, "%s\n", conr_error()), 1;
     snprintf(engines, sizeof engines, "%s", temporary_path("engines.txt"));
-    context->dev->choices = lonely->dev->choices = engines; /* both choose alike */
+    context->dev->choices = lonely->dev->choices = engines; /* both make the same choices */
     printf("%s: rank %d of %d, %s\n", conr_device(context), context->ranks.rank,
            context->ranks.count, context->ranks.talks ? "talking" : "silent");
     lonely->ranks = (ranks){.count = 1, .locals = 1};

@@ -62,8 +62,8 @@ static void parts_add_up(void **state) {
         }
 }
 
-/* The target's rows come back to their places: with one group of all, shuffling changes nothing but
- * the order of sums. */
+/* The target's rows return to their places: with a single group, shuffling changes only the order
+ * of sums. */
 static void shuffled_rows_return(void **state) {
     (void)state;
     conr_settings *s = test_settings("byol");
@@ -162,7 +162,7 @@ static void schedules(void **state) {
     assert_float_equal(at.lr[1], 10 * 0.05 * 0.1 / 50, 1e-8);
     schedule_at(o, 499, 10, &at); /* e = 50: the peak */
     assert_float_equal(at.lr[0], 0.05, 1e-9);
-    schedule_at(o, 5499, 10, &at); /* e = 550: half way of the cosine */
+    schedule_at(o, 5499, 10, &at); /* e = 550: halfway down the cosine */
     assert_float_equal(at.lr[0], 0.025, 1e-8);
     assert_float_equal(at.average, 1 - 0.004 * (1 + cos(M_PI * 0.55)) / 2, 1e-7);
     assert_int_equal(stage_of(o, 799), 1);
@@ -189,7 +189,8 @@ static void presets(void **state) {
     (void)state;
     conr_settings *s;
     char text[256];
-    const char recipe[] = "batch: 64\npreset: released\n"; /* the preset comes first all the same */
+    const char recipe[] =
+        "batch: 64\npreset: released\n"; /* the preset is applied first all the same */
     assert_ok(conr_settings_new(&s));
     assert_ok(conr_settings_read(s, temporary_file("r.yaml", recipe, sizeof recipe - 1)));
     assert_int_equal(s->o.batch, 64);
