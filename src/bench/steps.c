@@ -49,28 +49,15 @@ typedef struct plain {
     size_t bytes; /* of device memory */
 } plain;
 
-static int choose(const char *what, const char *word, const char *const *words, int *out) {
-    for (*out = 0; words[*out]; ++*out)
-        if (!strcmp(words[*out], word)) return 0;
-    return fail(CONR_EINVAL, "%s %s: no such %s; use %s, %s or %s", what, word, what, words[0],
-                words[1], words[2]);
-}
-
 static int spec_of(const conr_bench_train_options *o, network_spec *s) {
-    static const char *const encoders[] = {"resnet18", "resnet34", "small", NULL};
-    static const char *const stems[] = {"cifar", "imagenet", "small", NULL};
-    int encoder = 0, stem = 0, rc = 0;
-    TRY(choose("encoder", o->encoder, encoders, &encoder));
-    TRY(choose("stem", o->stem, stems, &stem));
-    *s = (network_spec){.encoder = (encoder_kind)encoder,
-                        .stem = (stem_kind)stem,
-                        .width = o->width,
-                        .h = o->size,
-                        .w = o->size,
-                        .c = o->channels};
-    if (encoder == ENCODER_SMALL) s->stem = STEM_SMALL;
-done:
-    return rc;
+    *s = (network_spec){.width = o->width, .h = o->size, .w = o->size, .c = o->channels};
+    if (!encoder_find(o->encoder, &s->encoder))
+        return fail(CONR_EINVAL, "encoder %s: no such encoder; use one of %s", o->encoder,
+                    ENCODER_NAMES);
+    if (!stem_find(o->stem, &s->stem))
+        return fail(CONR_EINVAL, "stem %s: no such stem; use one of %s", o->stem, STEM_NAMES);
+    if (s->encoder == ENCODER_SMALL) s->stem = STEM_SMALL;
+    return 0;
 }
 
 static int floats(plain *b, size_t count, float **out) {

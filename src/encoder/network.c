@@ -1,4 +1,4 @@
-/* network.c: builds the list of layers and their offsets, and draws first weights. */
+/* network.c: the table of encoders, the list of layers and their offsets, initial weights. */
 #include "encoder/network.h"
 
 #include "base/rng.h"
@@ -7,6 +7,42 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ---- encoders and stems ---------------------------------------------------------------------- */
+
+static const struct encoder_shape {
+    const char *name;
+    int blocks[4]; /* of each stage */
+} encoders[] = {
+#define ENCODER_SHAPE(id, name, ...) [ENCODER_##id] = {name, {__VA_ARGS__}},
+    ENCODERS(ENCODER_SHAPE, )};
+
+static const struct stem_shape {
+    const char *name;
+    int k, stride;
+    bool pool;
+} stems[] = {
+#define STEM_SHAPE(id, ...) [STEM_##id] = {__VA_ARGS__},
+    STEMS(STEM_SHAPE, )};
+
+const char *encoder_name(encoder_kind encoder) { return encoders[encoder].name; }
+const char *stem_name(stem_kind stem) { return stems[stem].name; }
+
+bool encoder_find(const char *name, encoder_kind *out) {
+    for (int i = 0; i < ENCODER_NONE; i++)
+        if (!strcmp(encoders[i].name, name)) return *out = (encoder_kind)i, true;
+    return false;
+}
+
+bool stem_find(const char *name, stem_kind *out) {
+    for (int i = 0; i < STEM_KINDS; i++)
+        if (!strcmp(stems[i].name, name)) return *out = (stem_kind)i, true;
+    return false;
+}
+
+stem_kind stem_usual(encoder_kind encoder, int size) {
+    return encoder == ENCODER_SMALL ? STEM_SMALL : size <= 32 ? STEM_CIFAR : STEM_IMAGENET;
+}
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -60,7 +96,7 @@ static void name_conv(layer *l, const char *block, const char *conv_name, const 
     l->norm = true;
 }
 
-/* torchvision's BasicBlock: two 3x3 convolutions and a shortcut, projected where shapes differ. */
+/* torchvision's BasicBlock: two 3x3 convolutions and a shortcut, projected if shapes differ. */
 static void basic_block(builder *b, const char *name, int width, int stride) {
     int in = b->n - 1, add = in;
     bool project = stride != 1 || b->c != width;
@@ -83,17 +119,16 @@ static void basic_block(builder *b, const char *name, int width, int stride) {
 }
 
 static void resnet(builder *b, const network_spec *spec) {
-    static const int blocks[][4] = {[ENCODER_RESNET18] = {2, 2, 2, 2},
-                                    [ENCODER_RESNET34] = {3, 4, 6, 3},
-                                    [ENCODER_SMALL] = {1, 1, 1, 0}};
-    bool wide = spec->stem == STEM_IMAGENET;
-    layer *stem = conv(b, -1, spec->width, wide ? 7 : 3, spec->stem == STEM_CIFAR ? 1 : 2);
-    name_conv(stem, "", "conv1", "bn1");
-    stem->relu = true;
-    stem->init = wide ? INIT_KAIMING : INIT_TORCH; /* a replaced stem keeps torch's default */
-    if (wide) pool(b, LAYER_MAX_POOL);
+    const int *blocks = encoders[spec->encoder].blocks;
+    const struct stem_shape *stem = &stems[spec->stem];
+    layer *first = conv(b, -1, spec->width, stem->k, stem->stride);
+    name_conv(first, "", "conv1", "bn1");
+    first->relu = true;
+    /* the stems that replace torchvision's keep torch's default */
+    first->init = spec->stem == STEM_IMAGENET ? INIT_KAIMING : INIT_TORCH;
+    if (stem->pool) pool(b, LAYER_MAX_POOL);
     for (int stage = 0; stage < 4; stage++)
-        for (int i = 0; i < blocks[spec->encoder][stage]; i++) {
+        for (int i = 0; i < blocks[stage]; i++) {
             char name[32];
             snprintf(name, sizeof name, "layer%d.%d.", stage + 1, i);
             basic_block(b, name, spec->width << stage, stage > 0 && i == 0 ? 2 : 1);
@@ -147,7 +182,7 @@ static int check_spec(const network_spec *s) {
     }
     if (s->h < NETWORK_SIDE || s->w < NETWORK_SIDE || s->h > 4096 || s->w > 4096)
         return fail(CONR_EINVAL,
-                    "image size %dx%d: the encoder takes 16 to 4096 pixels a side; "
+                    "image size %dx%d: the encoder takes sides of 16 to 4096 pixels; "
                     "choose a size in between",
                     s->h, s->w);
     if (s->c != 1 && s->c != 3)
@@ -158,12 +193,12 @@ static int check_spec(const network_spec *s) {
     if (s->width < 1 || s->width > 1024)
         return fail(CONR_EINVAL, "width %d: channels of the first stage; use 1 to 1024", s->width);
     if ((s->encoder == ENCODER_SMALL) != (s->stem == STEM_SMALL))
-        return fail(CONR_EINVAL, "stem: the small encoder has its own stem and the ResNets have "
+        return fail(CONR_EINVAL, "stem: the small encoder has its own stem, the ResNets have "
                                  "cifar or imagenet; choose accordingly");
     return 0;
 }
 
-/* Gives every tensor its place in the blocks. */
+/* Assigns every tensor its offset in the blocks. */
 static void place(network *net) {
     size_t at = 0, running = 0;
     for (int i = 0; i < net->n_layers; i++) {
@@ -215,7 +250,7 @@ double network_work(const network *net) {
     return sum;
 }
 
-/* ---- first weights --------------------------------------------------------------------------- */
+/* ---- initial weights ------------------------------------------------------------------------- */
 
 static void fill(float *x, size_t n, float value) {
     for (size_t i = 0; i < n; i++) x[i] = value;

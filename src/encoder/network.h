@@ -1,35 +1,37 @@
 /* network.h: what a network is: a list of layers, and where its weights lie.
  *
  * A network is a ResNet (torchvision's shapes and names), then a projector, then a predictor, the
- * last two optional.  All weights of it are one block of floats with one table of offsets, so that
- * gradients, momentum and the moving average are blocks of the same layout; the predictor comes
- * last, so a target network without one is a shorter block of the same offsets.  Running statistics
- * are a second block.  This file holds no device memory and does no arithmetic on images: that is
- * pass.h. */
+ * last two optional.  All its weights are one block of floats with one table of offsets, so that
+ * gradients, momentum and the target network are blocks of the same layout.  The predictor comes
+ * last, so a target without one is a shorter block with the same offsets.  Running statistics are a
+ * second block.  This file holds no device memory and does no arithmetic on images: see pass.h. */
 #ifndef CONR_NETWORK_H
 #define CONR_NETWORK_H
 
 #include "base/memory.h"
 #include "base/tensors.h"
+#include "encoder/kinds.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* ENCODER_SMALL: three stages of one block, widths w, 2w, 4w.  ENCODER_NONE: vectors [n,c] enter
- * the heads as they are (h = w = 1). */
-typedef enum encoder_kind {
-    ENCODER_RESNET18,
-    ENCODER_RESNET34,
-    ENCODER_SMALL,
-    ENCODER_NONE
-} encoder_kind;
+/* ENCODER_RESNET18, ..., STEM_CIFAR, ...: see kinds.h.  ENCODER_NONE: vectors [n,c] enter the heads
+ * as they are (h = w = 1). */
+#define ENCODER_ID(id, ...) ENCODER_##id,
+#define STEM_ID(id, ...)    STEM_##id,
+typedef enum encoder_kind { ENCODERS(ENCODER_ID, ) ENCODER_NONE } encoder_kind;
+typedef enum stem_kind { STEMS(STEM_ID, ) STEM_KINDS } stem_kind;
 
-/* How images enter.  cifar: 3x3 stride 1.  imagenet: 7x7 stride 2, then max-pool 3x3 stride 2.
- * small: 3x3 stride 2.  ENCODER_SMALL has the last, the ResNets one of the first two. */
-typedef enum stem_kind { STEM_CIFAR, STEM_IMAGENET, STEM_SMALL } stem_kind;
+const char *encoder_name(encoder_kind encoder);
+const char *stem_name(stem_kind stem);
+/* The kind of that name; false: there is none. */
+bool encoder_find(const char *name, encoder_kind *out);
+bool stem_find(const char *name, stem_kind *out);
+/* The usual stem: small for the small encoder, else cifar up to 32 pixels and imagenet above. */
+stem_kind stem_usual(encoder_kind encoder, int size);
 
-/* First weights.  KAIMING: normal, sd sqrt(2 / (k^2 co)).  TORCH: uniform +-1/sqrt(fan-in), the
+/* Initial weights.  KAIMING: normal, sd sqrt(2 / (k^2 co)).  TORCH: uniform +-1/sqrt(fan-in), the
  * bias too.  NORMAL: sd 0.01, bias 0. */
 typedef enum init_kind { INIT_KAIMING, INIT_TORCH, INIT_NORMAL } init_kind;
 
@@ -53,8 +55,8 @@ typedef struct network_spec {
     mlp_spec projector, predictor;
 } network_spec;
 
-/* BYOL's heads: Linear(hidden) - BN - ReLU - Linear(out), biases; the predictor starts small.
- */
+/* BYOL's heads: Linear(hidden) - BN - ReLU - Linear(out), with biases; the predictor's initial
+ * weights are small. */
 mlp_spec mlp_byol_projector(int hidden, int out);
 mlp_spec mlp_byol_predictor(int hidden, int out);
 
@@ -63,8 +65,8 @@ typedef enum layer_kind { LAYER_CONV, LAYER_MAX_POOL, LAYER_MEAN_POOL } layer_ki
 /* out = relu?(norm?(conv(out of `in`)) + out of `add`), or a pool of `in`. */
 typedef struct layer {
     layer_kind kind;
-    int in;  /* the layer that is read; -1: the images */
-    int add; /* the layer that is added before the ReLU; -1: none */
+    int in;  /* the layer it reads; -1: the images */
+    int add; /* the layer added before the ReLU; -1: none */
     bool bias, norm, relu;
     bool joined;  /* a projection shortcut: its norm is applied by the layer that adds it */
     int h, w, ci; /* input */
@@ -82,35 +84,35 @@ typedef struct network {
     int n_layers;
     int encoder_end, projector_end, predictor_end; /* layers of each part come before these */
     size_t n_weights, n_running;                   /* floats in each block */
-    size_t n_target; /* weights without the predictor's: a prefix of the block */
+    size_t n_target; /* weights without the predictor: a prefix of the block */
     arena memory;
 } network;
 
 int network_new(const network_spec *spec, network *out);
 void network_free(network *net); /* also after a failed new, or twice */
 
-/* First weights and statistics into host blocks w [n_weights] and running [n_running]. */
+/* Initial weights and statistics into host blocks w [n_weights] and running [n_running]. */
 void network_init(const network *net, uint64_t seed, float *w, float *running);
 
-/* Multiply-adds of one image's forward pass. */
+/* Multiply-adds of a forward pass, per image. */
 double network_work(const network *net);
 
 /* ---- files (weights.c) ----------------------------------------------------------------------- */
 
 enum { PART_ENCODER = 1, PART_PROJECTOR = 2, PART_PREDICTOR = 4 };
 
-/* Takes weights from a safetensors file into host blocks.  The encoder's names may stand with or
- * without "encoder." before them, as in torchvision's files; torchvision's fc is passed over.  The
- * encoder must be there; a head is taken where the file has it, else its weights stay as they are.
- * *parts, if not NULL, says what was found.  A missing tensor or another shape is an error, and
- * then the blocks are as before. */
+/* Reads weights from a safetensors file into host blocks.  Encoder names may have the prefix
+ * "encoder." or not, as in torchvision's files; torchvision's fc is ignored.  The encoder is
+ * required; a head is read if the file has it, else its weights stay as they are.  *parts, if not
+ * NULL, reports what was found.  A missing tensor or a different shape is an error and leaves the
+ * blocks unchanged. */
 int network_load(const network *net, const char *path, float *w, float *running, int *parts);
-/* The same for a training of its own: heads of another shape are left out. */
+/* The same to start a training: heads of a different shape are ignored. */
 int network_start(const network *net, const char *path, float *w, float *running, int *parts);
 
-/* The named parts as tensors, torch's names and order, from host blocks that must outlive them;
- * what had to be turned lives in memory.  With BN's num_batches_tracked, which torch's loader
- * wants. */
+/* The named parts as tensors with torch's names and order, from host blocks that must outlive them;
+ * transposed copies are allocated from memory.  Includes BN's num_batches_tracked, which torch's
+ * loader requires. */
 int network_tensors(const network *net, int parts, const float *w, const float *running,
                     arena *memory, tensor **out, int *n);
 

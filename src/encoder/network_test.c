@@ -1,4 +1,4 @@
-/* network_test.c: names, shapes and first weights; torchvision's files; files that lie. */
+/* network_test.c: names, shapes and initial weights; torchvision's files; bad files. */
 #include "encoder/network.h"
 
 #include "base/rng.h"
@@ -34,7 +34,7 @@ static size_t count_weights(const network *net) {
     return sum;
 }
 
-/* Parameters and multiply-adds as torchvision documents them (less its last layer). */
+/* Parameters and multiply-adds as torchvision documents them (without its last layer). */
 static void sizes_as_published(void **state) {
     (void)state;
     network net;
@@ -57,7 +57,7 @@ static void sizes_as_published(void **state) {
     size_t projector = 512 * 4096 + 3 * 4096 + 4096 * 256 + 256;
     size_t predictor = 256 * 4096 + 3 * 4096 + 4096 * 256 + 256;
     assert_int_equal(count_weights(&net), encoder + projector + predictor);
-    /* the blocks hold just that, plus less than a cache line of padding a tensor; the target's is
+    /* the blocks hold just that, plus less than a cache line of padding per tensor; the target is
      * the part before the predictor */
     assert_true(net.n_weights >= encoder + projector + predictor);
     assert_true(net.n_weights < encoder + projector + predictor + 16 * 80);
@@ -89,7 +89,7 @@ static void refuses_nonsense(void **state) {
     assert_fails(CONR_EINVAL, "9 layers", network_new(&s, &net));
 }
 
-/* ---- first weights --------------------------------------------------------------------------- */
+/* ---- initial weights ------------------------------------------------------------------------- */
 
 static void moments(const float *x, size_t n, double *mean, double *deviation, double *largest) {
     double sum = 0, squares = 0;
@@ -152,7 +152,7 @@ static void first_weights(void **state) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A state dict as torchvision would save it, every number by the formula of golden/make.py. */
+/* A state dict as torchvision would save it, every value by the formula of golden/make.py. */
 static float formula(uint32_t tensor_number, uint32_t i) {
     uint32_t h = tensor_number * (1u << 24) + i;
     h = (h ^ h >> 16) * 0x85ebca6bu;
@@ -166,8 +166,8 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* Writes the file that torchvision's names and our shapes give; returns its path.  `net` tells the
- * shapes, the golden file the names in torchvision's order and the scales. */
+/* Writes a file with torchvision's names and our shapes; returns its path.  Shapes are from `net`,
+ * names in torchvision's order and scales from the golden file. */
 static const char *torchvision_file(const network *net, const tensors *golden) {
     const char *names = tensors_note(golden, "names");
     assert_non_null(names);
@@ -214,7 +214,7 @@ static const char *torchvision_file(const network *net, const tensors *golden) {
         n++;
     }
     assert_int_equal(n, 100);
-    static const float fc[4] = {1, 2, 3, 4}; /* passed over */
+    static const float fc[4] = {1, 2, 3, 4}; /* ignored */
     list[n++] = (tensor){"fc.weight", TENSOR_F32, 2, {1, 4}, 4, fc};
     list[n] = (tensor){"bn1.num_batches_tracked", TENSOR_I64, 0, {0}, 1, &(int64_t){77}};
     n++;
@@ -246,7 +246,7 @@ static void torchvision_resnet18(void **state) {
     float first = w[head->w_at];
     assert_ok(network_load(&net, path, w, running, &parts));
     assert_int_equal(parts, PART_ENCODER);
-    assert_true(w[head->w_at] == first); /* a head that the file lacks stays */
+    assert_true(w[head->w_at] == first); /* a head that the file lacks is unchanged */
 
     size_t pixels = 2 * 64 * 64 * 3;
     float *images = numbers(pixels), features[2 * 512], want[2 * 512], row[64 * 3];
@@ -305,7 +305,7 @@ static void save_and_load(void **state) {
     assert_non_null(tensors_find(&t, "predictor.3.bias"));
     tensors_close(&t);
 
-    /* a start for a network with another projector: the rest of the file */
+    /* to start a network with a different projector: everything else */
     s.projector = mlp_byol_projector(14, 6);
     assert_ok(network_new(&s, &other));
     float *w4 = numbers(other.n_weights), *running4 = numbers(other.n_running);
@@ -319,7 +319,7 @@ static void save_and_load(void **state) {
     free(w4), free(running4);
     s.projector = mlp_byol_projector(12, 6);
 
-    /* only some parts; another architecture; a name that is missing; a file that is cut */
+    /* only some parts; a different architecture; a missing name; a truncated file */
     assert_ok(network_save(&net, path, PART_ENCODER | PART_PROJECTOR, w, running, NULL, 0));
     assert_ok(network_load(&net, path, w2, running2, &parts));
     assert_int_equal(parts, PART_ENCODER | PART_PROJECTOR);
@@ -345,11 +345,28 @@ static void save_and_load(void **state) {
     network_free(&net);
 }
 
+static void names(void **state) {
+    (void)state;
+    encoder_kind encoder;
+    stem_kind stem;
+    assert_string_equal(ENCODER_NAMES, "resnet18|resnet34|small");
+    assert_string_equal(STEM_NAMES, "cifar|imagenet|small");
+    assert_true(encoder_find("resnet34", &encoder) && encoder == ENCODER_RESNET34);
+    assert_true(stem_find("imagenet", &stem) && stem == STEM_IMAGENET);
+    assert_string_equal(encoder_name(ENCODER_SMALL), "small");
+    assert_string_equal(stem_name(STEM_CIFAR), "cifar");
+    assert_false(encoder_find("resnet50", &encoder));
+    assert_false(stem_find("auto", &stem));
+    assert_int_equal(stem_usual(ENCODER_RESNET18, 32), STEM_CIFAR);
+    assert_int_equal(stem_usual(ENCODER_RESNET18, 33), STEM_IMAGENET);
+    assert_int_equal(stem_usual(ENCODER_SMALL, 64), STEM_SMALL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_as_published), cmocka_unit_test(refuses_nonsense),
         cmocka_unit_test(first_weights),      cmocka_unit_test(torchvision_resnet18),
-        cmocka_unit_test(save_and_load),
+        cmocka_unit_test(save_and_load),      cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

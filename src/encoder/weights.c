@@ -1,6 +1,6 @@
 /* weights.c: a network's weights in safetensors files, under torch's names and in torch's order.
  *
- * The only place that knows that torch stores a convolution as [co][ci][k][k] where we have
+ * The only file that knows that torch stores a convolution as [co][ci][k][k]; ours are
  * [co][k][k][ci]. */
 #include "encoder/network.h"
 
@@ -17,7 +17,7 @@ typedef struct place {
     char name[FULL_NAME];
     int n_dims;
     int64_t dim[4]; /* torch's: [co,ci,k,k], [co,ci] or [co] */
-    bool statistic; /* in the block of running statistics, else in that of weights */
+    bool statistic; /* in the block of running statistics, else of weights */
     size_t at, count;
 } place;
 
@@ -35,7 +35,7 @@ static void vector_place(place *p, const char *layer_name, const char *field, in
     snprintf(p->name, sizeof p->name, "%s.%s", layer_name, field);
 }
 
-/* The tensors of layer l; returns how many. */
+/* The tensors of layer l; returns their number. */
 static int places_of(const network *net, int l, place out[PLACES]) {
     const layer *x = &net->layer[l];
     if (x->kind != LAYER_CONV) return 0;
@@ -73,7 +73,7 @@ static void to_torch(const float *ours, int co, int ci, int kernel, float *torch
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* The tensor's name in this file: encoders may stand without their prefix. */
+/* The tensor's name in this file: encoders may come without their prefix. */
 static const char *name_in(const tensors *file, const char *name) {
     static const char prefix[] = "encoder.";
     size_t n = sizeof prefix - 1;
@@ -81,7 +81,7 @@ static const char *name_in(const tensors *file, const char *name) {
     return !strncmp(name, prefix, n) && tensors_find(file, name + n) ? name + n : NULL;
 }
 
-/* Which parts the file has any tensor of. */
+/* The parts of which the file has any tensor. */
 static int parts_in(const network *net, const tensors *file) {
     int parts = 0;
     place at[PLACES];
@@ -96,7 +96,7 @@ static int take(const tensors *file, const place *p, float *torch) {
     return tensors_take(file, name ? name : p->name, p->n_dims, p->dim, torch);
 }
 
-/* Those of the heads whose every tensor the file has in this network's shape. */
+/* The heads of which the file has every tensor in this network's shape. */
 static int heads_fitting(const network *net, const tensors *file) {
     int fitting = PART_PROJECTOR | PART_PREDICTOR;
     place at[PLACES];
@@ -115,7 +115,7 @@ static int load(const network *net, const char *path, bool other_heads, float *w
     int rc = 0;
     tensors file = {0};
     float *torch = NULL;
-    /* into copies first: a file that turns out bad half way leaves the blocks as they were */
+    /* into copies first: a file that turns out to be bad leaves the blocks unchanged */
     float *new_w = memory_new("weights", net->n_weights, sizeof *w);
     float *new_running = memory_new("statistics", net->n_running, sizeof *running);
     if (!new_w || !new_running) {
@@ -168,7 +168,7 @@ int network_start(const network *net, const char *path, float *w, float *running
 
 int network_tensors(const network *net, int parts, const float *w, const float *running,
                     arena *memory, tensor **out, int *n) {
-    static const int64_t zero; /* torch counts batches and we do not; its loader wants the number */
+    static const int64_t zero; /* torch counts batches, we do not; its loader requires the value */
     tensor *list = arena_alloc(memory, (size_t)net->n_layers * (PLACES + 1) * sizeof *list);
     *out = list, *n = 0;
     if (!list) return CONR_ENOMEM;

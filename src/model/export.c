@@ -1,4 +1,4 @@
-/* export.c: conr_export: which format, and weights for torchvision. */
+/* export.c: conr_export; safetensors for torchvision. */
 #include "model/export.h"
 
 #include "base/status.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The encoder's names lose their prefix: torchvision's state_dict has none. */
+/* Encoder names lose their prefix, which torchvision's state_dict does not have. */
 static int export_safetensors(const conr_model *m, bool projector, const char *path) {
     static const char prefix[] = "encoder.";
     int rc = 0, n;
@@ -21,7 +21,7 @@ static int export_safetensors(const conr_model *m, bool projector, const char *p
     snprintf(channels, sizeof channels, "%d", about.channels);
     snprintf(mean, sizeof mean, "%.9g %.9g %.9g", a[0], a[1], a[2]);
     snprintf(deviation, sizeof deviation, "%.9g %.9g %.9g", b[0], b[1], b[2]);
-    /* "pt": what loaders of torch's tensors look for */
+    /* loaders of torch tensors look for "pt" */
     const tensor_note note[] = {{"format", "pt"},           {"producer", "conr " CONR_VERSION},
                                 {"encoder", about.encoder}, {"stem", model_stem(m)},
                                 {"width", width},           {"size", size},

@@ -1,5 +1,5 @@
-/* export_test.c: what conr_export has written is read back and run by plain loops, and gives the
- * features of conr_embed.  An independent runtime's word: scripts/check_export.py. */
+/* export_test.c: what conr_export wrote is read back and run by plain loops, and gives the features
+ * of conr_embed.  scripts/check_export.py does the same with an independent runtime. */
 #include "base/test_help.h"
 
 #include "base/file.h"
@@ -51,7 +51,7 @@ static bool next(bytes *b, field *f) {
     return true;
 }
 
-static char *text(bytes b) { /* freed by nobody: a test's */
+static char *text(bytes b) { /* never freed: this is a test */
     char *out = calloc(1, (size_t)(b.end - b.at) + 1);
     assert_non_null(out);
     memcpy(out, b.at, (size_t)(b.end - b.at));
@@ -135,7 +135,7 @@ static void read_attribute(node *n, bytes b) {
         if (f.number == 20) type = (int)f.value;
     }
     assert_int_equal(type, n_ints ? 7 : !strcmp(name, "epsilon") ? 1 : 2);
-    for (int k = 1; k < n_ints; k++) assert_int_equal(ints[k], ints[0]); /* all is square */
+    for (int k = 1; k < n_ints; k++) assert_int_equal(ints[k], ints[0]); /* everything is square */
     if (!strcmp(name, "kernel_shape")) n->k = (int)ints[0];
     if (!strcmp(name, "strides")) n->stride = (int)ints[0];
     if (!strcmp(name, "pads")) n->pad = (int)ints[0], assert_int_equal(n_ints, 4);
@@ -195,7 +195,7 @@ static void run_gemm(graph *g, const node *n, const value *x, const value *w, co
         }
 }
 
-/* Operations number by number; what is smaller is spread out over what is larger. */
+/* Elementwise operations; the smaller operand is broadcast. */
 static void run_each(graph *g, const node *n, const value *x, const value *const in[INPUTS]) {
     value *y = make(g, n->out, x->n_dims, x->dim);
     size_t map = x->n_dims == 4 ? (size_t)(x->dim[2] * x->dim[3]) : 1, channels = (size_t)x->dim[1];
@@ -247,7 +247,7 @@ static void run_node(graph *g, const node *n) {
         fail_msg("%s: not an operation that we write", n->op);
 }
 
-/* The name of an input or output, and its shape: N, then sides. */
+/* The name of an input or output, and its shape: N, then the other dimensions. */
 static char *read_value(bytes b, int64_t dim[4]) {
     char *name = NULL;
     int n = 0;
@@ -313,7 +313,7 @@ static void run_file(const char *path, const float *images, int n, graph *g) {
 
 enum { N = 3, SIDE = 20 };
 
-/* A model with weights drawn and statistics that do something, and images of its size. */
+/* A model with random weights and non-trivial statistics. */
 static conr_model *model_of(encoder_kind encoder, stem_kind stem, int channels) {
     conr_model *m = calloc(1, sizeof *m);
     assert_non_null(m);
@@ -378,7 +378,7 @@ static void the_file_gives_our_features(encoder_kind encoder, stem_kind stem, in
     assert_int_equal(out->dim[1], d);
     assert_int_equal(middle->dim[1], model->net.layer[model->net.encoder_end - 1].co);
     assert_close("features", out->x, x, (size_t)(n * d), 1e-5);
-    /* rows differ, so that equal is not trivially equal */
+    /* rows must differ, or equality would prove nothing */
     assert_true(relative_error(x, x + d, (size_t)d) > 1e-3);
     for (int i = 0; i < g.n; i++) free(g.value[i].x), free(g.value[i].name);
     conr_free(x);
@@ -405,14 +405,14 @@ static void safetensors_have_torchvisions_names(void **state) {
     const char *path = temporary_path("plain.safetensors");
     assert_ok(conr_export(m, "safetensors", 0, path));
     assert_ok(tensors_open(path, &f));
-    assert_int_equal(f.n, 120); /* of torchvision's resnet18 without fc */
+    assert_int_equal(f.n, 120); /* as torchvision's resnet18 without fc */
     assert_non_null(tensors_find(&f, "layer4.1.bn2.num_batches_tracked"));
     assert_non_null(tensors_find(&f, "layer2.0.downsample.0.weight"));
     assert_null(tensors_find(&f, "projector.0.weight"));
     assert_string_equal(tensors_note(&f, "format"), "pt");
     assert_string_equal(tensors_note(&f, "stem"), "cifar");
     tensors_close(&f);
-    /* what is written is taken back as the same weights */
+    /* reading it back gives the same weights */
     float *w = calloc(m->net.n_weights, sizeof *w),
           *running = calloc(m->net.n_running + 1, sizeof *running);
     int parts;
@@ -428,11 +428,38 @@ static void safetensors_have_torchvisions_names(void **state) {
     conr_model_close(m);
 }
 
+/* A model that was saved is opened as the same network. */
+static void saved_and_opened(void **state) {
+    (void)state;
+    conr_model *m = model_of(ENCODER_SMALL, STEM_SMALL, 3), *back;
+    conr_model_info about;
+    const char *path = temporary_path("model.safetensors");
+    m->short_side = 24;
+    snprintf(m->framework, sizeof m->framework, "moco");
+    assert_ok(model_save(m, path));
+    assert_ok(conr_model_open(NULL, path, &back));
+    conr_model_about(back, &about);
+    assert_string_equal(about.encoder, "small");
+    assert_string_equal(about.framework, "moco");
+    assert_string_equal(model_stem(back), "small");
+    assert_int_equal(about.size, SIDE);
+    assert_int_equal(about.channels, 3);
+    assert_int_equal(about.features, 6);
+    assert_int_equal(back->short_side, 24);
+    assert_memory_equal(&back->norm, &m->norm, sizeof m->norm);
+    assert_int_equal(back->net.n_weights, m->net.n_weights);
+    assert_memory_equal(back->w, m->w, m->net.n_weights * sizeof *m->w);
+    assert_memory_equal(back->running, m->running, m->net.n_running * sizeof *m->running);
+    conr_model_close(m);
+    conr_model_close(back);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_encoder_runs),
         cmocka_unit_test(resnets_run),
         cmocka_unit_test(safetensors_have_torchvisions_names),
+        cmocka_unit_test(saved_and_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* model.c: saving and opening models; features of anyone's images; labels.csv. */
+/* model.c: saving and opening models; features of any images; labels.csv. */
 #include "model/model.h"
 
 #include "base/csv.h"
@@ -6,6 +6,9 @@
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "context/context.h"
+#include "encoder/pass.h"
+#include "images/feed.h"
 #include "images/images.h"
 
 #include <errno.h>
@@ -14,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static const char *const encoder_names[] = {"resnet18", "resnet34", "small"};
-static const char *const stem_names[] = {"cifar", "imagenet", "small"};
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
@@ -67,47 +67,38 @@ static int head_parse(const char *text, mlp_spec *m) {
     return 0;
 }
 
-int model_save(trainer *t, const pixels_norm *norm, const char *path) {
-    int rc = 0;
-    device *dev = t->dev;
-    const network_spec *s = &t->net.spec;
-    parameters at = trainer_clustered(t);
+int model_save(const conr_model *m, const char *path) {
+    const network_spec *s = &m->net.spec;
+    const pixels_norm *norm = &m->norm;
     notes n = {0};
     char head[NOTE_TEXT];
-    float *w = calloc(t->net.n_weights, sizeof *w);
-    float *running = memory_new("weights", t->net.n_running + 1, sizeof *running);
-    TRY(w && running ? 0 : fail_memory("weights", 4.0 * (double)t->net.n_weights));
-    TRY(dev->op.get(dev, w, at.w, t->net.n_target * sizeof *w));
-    TRY(dev->op.get(dev, running, at.running, t->net.n_running * sizeof *running));
     head_text(&s->projector, head);
     add_note(&n, "format", "conr model 1");
     add_note(&n, "version", "%s", CONR_VERSION);
-    add_note(&n, "framework", "%s", t->way->name);
-    add_note(&n, "encoder", "%s", encoder_names[s->encoder]);
-    add_note(&n, "stem", "%s", stem_names[s->stem]);
+    add_note(&n, "framework", "%s", m->framework);
+    add_note(&n, "encoder", "%s", encoder_name(s->encoder));
+    add_note(&n, "stem", "%s", stem_name(s->stem));
     add_note(&n, "width", "%d", s->width);
     add_note(&n, "size", "%d", s->h);
     add_note(&n, "channels", "%d", s->c);
-    add_note(&n, "short_side", "%d", t->o.short_side);
+    add_note(&n, "short_side", "%d", m->short_side);
     add_note(&n, "projector", "%s", head);
     add_note(&n, "mean", "%.9g %.9g %.9g", norm->mean[0], norm->mean[1], norm->mean[2]);
     add_note(&n, "deviation", "%.9g %.9g %.9g", norm->deviation[0], norm->deviation[1],
              norm->deviation[2]);
-    TRY(network_save(&t->net, path, PART_ENCODER | PART_PROJECTOR, w, running, n.note, n.n));
-done:
-    free(w);
-    free(running);
-    return rc;
+    return network_save(&m->net, path, PART_ENCODER | PART_PROJECTOR, m->w, m->running, n.note,
+                        n.n);
 }
 
-const char *model_stem(const conr_model *m) { return stem_names[m->net.spec.stem]; }
+const char *model_stem(const conr_model *m) { return stem_name(m->net.spec.stem); }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static int wanted(const tensors *f, const char *key, const char **out) {
     *out = tensors_note(f, key);
     if (*out) return 0;
-    return fail(CONR_EFORMAT, "%s: no model of conr (its metadata lacks %s); give a run's folder",
+    return fail(CONR_EFORMAT,
+                "%s: not a model of conr (its metadata lacks %s); give the folder of a run",
                 f->path, key);
 }
 
@@ -125,17 +116,9 @@ done:
     return rc;
 }
 
-static int wanted_word(const tensors *f, const char *key, const char *const *words, int n,
-                       int *out) {
-    const char *text;
-    int rc = 0;
-    TRY(wanted(f, key, &text));
-    for (*out = 0; *out < n; ++*out)
-        if (!strcmp(words[*out], text)) return 0;
-    rc = fail(CONR_EFORMAT, "%s: %s is %s, which this version does not know; use a newer conr",
-              f->path, key, text);
-done:
-    return rc;
+static int unknown(const tensors *f, const char *key, const char *text) {
+    return fail(CONR_EFORMAT, "%s: %s is %s, which this version does not know; use a newer conr",
+                f->path, key, text);
 }
 
 static int wanted_three(const tensors *f, const char *key, float out[3]) {
@@ -150,14 +133,15 @@ done:
 }
 
 static int read_about(const char *path, conr_model *m) {
-    int rc = 0, encoder, stem;
+    int rc = 0;
     tensors f = {0};
     network_spec s = {0};
     const char *text;
     TRY(tensors_open(path, &f));
-    TRY(wanted_word(&f, "encoder", encoder_names, 3, &encoder));
-    TRY(wanted_word(&f, "stem", stem_names, 3, &stem));
-    s.encoder = (encoder_kind)encoder, s.stem = (stem_kind)stem;
+    TRY(wanted(&f, "encoder", &text));
+    if (!encoder_find(text, &s.encoder)) TRY(unknown(&f, "encoder", text));
+    TRY(wanted(&f, "stem", &text));
+    if (!stem_find(text, &s.stem)) TRY(unknown(&f, "stem", text));
     TRY(wanted_int(&f, "width", 1, 1024, &s.width));
     TRY(wanted_int(&f, "size", NETWORK_SIDE, 4096, &s.h));
     s.w = s.h;
@@ -182,8 +166,8 @@ static int read_centroids(const char *path, conr_model *m) {
     int features = m->net.layer[m->net.projector_end - 1].co;
     if (rc == 0 && d != features)
         rc = fail(CONR_EFORMAT,
-                  "%s: %lld numbers a centroid, the model has %d; they do not belong "
-                  "together",
+                  "%s: centroids of %lld elements, features of %d; they belong to different "
+                  "models",
                   path, (long long)d, features);
     return rc;
 }
@@ -200,14 +184,14 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     snprintf(file, sizeof file, folder ? "%s/model.safetensors" : "%s", path);
     snprintf(centroids, sizeof centroids, "%s/centroids.npy", path);
     if (folder && stat(file, &at))
-        TRY(fail(CONR_EFILE, "%s: holds no model.safetensors; is its training done?", path));
+        TRY(fail(CONR_EFILE, "%s: holds no model.safetensors; has its training finished?", path));
     TRY(read_about(file, m));
     m->w = calloc(m->net.n_weights, sizeof *m->w);
     m->running = calloc(m->net.n_running + 1, sizeof *m->running);
     TRY(m->w && m->running ? 0 : fail_memory("model", 4.0 * (double)m->net.n_weights));
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
-        TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr has written", file));
+        TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
     if (folder && stat(centroids, &at) == 0) TRY(read_centroids(centroids, m));
     *out = m;
 done:
@@ -225,7 +209,7 @@ void conr_model_close(conr_model *m) {
 }
 
 void conr_model_about(const conr_model *m, conr_model_info *out) {
-    *out = (conr_model_info){.encoder = encoder_names[m->net.spec.encoder],
+    *out = (conr_model_info){.encoder = encoder_name(m->net.spec.encoder),
                              .framework = m->framework,
                              .size = m->net.spec.h,
                              .channels = m->net.spec.c,
@@ -236,7 +220,7 @@ void conr_model_about(const conr_model *m, conr_model_info *out) {
 
 /* ---- features -------------------------------------------------------------------------------- */
 
-/* What embedding holds on the device. */
+/* State of an embedding on the device. */
 typedef struct embedder {
     device *dev;
     ranks ranks;
@@ -332,7 +316,8 @@ int conr_write_clusters(const char *path, conr_images *images, const int32_t *la
     file_new f = {0};
     const source *s = &images->source;
     if (n != s->n)
-        return fail(CONR_EINVAL, "%s: %lld rows for %lld images; embed the same images", path,
+        return fail(CONR_EINVAL,
+                    "%s: %lld rows for %lld images; give the features of the same images", path,
                     (long long)n, (long long)s->n);
     bool labeled = s->n_classes > 0;
     TRY(file_new_open(&f, path));

@@ -1,24 +1,27 @@
-/* model.h: a trained network in one file that suffices to embed. */
+/* model.h: a trained network in one file: all that embedding needs. */
 #ifndef CONR_MODEL_H
 #define CONR_MODEL_H
 
-#include "train/train.h"
+#include "conr.h"
+#include "encoder/network.h"
+#include "views/pixels.h"
 
-/* What stands behind a `conr_model *`. */
+/* The public conr_model. */
 struct conr_model {
     network net;
     pixels_norm norm;
     int short_side, channels;
     char framework[32];
-    float *w, *running; /* host */
-    float *centroids;   /* [K,d] or NULL */
+    float *w,
+        *running;     /* host blocks of the network; only the encoder and the projector are read */
+    float *centroids; /* [K,d] or NULL */
     int64_t K;
 };
 
 const char *model_stem(const conr_model *m); /* "cifar", "imagenet", "small" */
 
-/* The network that is clustered, under torchvision's names, and all that embedding needs to know as
- * metadata. */
-int model_save(trainer *t, const pixels_norm *norm, const char *path);
+/* Encoder and projector under torchvision's names, and everything that embedding needs to know as
+ * metadata.  Centroids are not part of the file. */
+int model_save(const conr_model *m, const char *path);
 
 #endif

@@ -1,10 +1,10 @@
 /* onnx.c: the network as an ONNX graph, its protobuf written by hand.
  *
- * A protobuf message is a row of fields: a key (number * 8 + kind), then a varint (kind 0), four
- * bytes (kind 5) or a length and so many bytes (kind 2), among them messages.  A message is written
- * into a buffer of its own and then put into the one around it.  The numbers of the fields are
- * those of onnx.proto; opset 13 of 2020 has all that a ResNet needs, so old runtimes take the file,
- * too.
+ * A protobuf message is a sequence of fields: a key (number * 8 + kind), then a varint (kind 0),
+ * four bytes (kind 5) or a length and that many bytes (kind 2), which may be a message.  A message
+ * is written into a buffer of its own and then copied into the enclosing one.  Field numbers are
+ * those of onnx.proto.  Opset 13 (2020) has all that a ResNet needs, so old runtimes can read the
+ * file.
  *
  *   images [N,c,h,w] in [0,1] -> (x - mean) / deviation -> Conv, BatchNormalization, Add, Relu,
  *   MaxPool, ... -> GlobalAveragePool, Flatten = encoder [N,e] -> Gemm, ... -> x / |x| = features
@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,8 @@ enum { IR_VERSION = 7, OPSET = 13 };
 
 /* ---- protobuf -------------------------------------------------------------------------------- */
 
-/* A message under construction.  Once memory is short, `short_of` stays set and nothing is added.
- */
+/* A message under construction.  Once memory runs out, `short_of` stays set and nothing is
+ * added. */
 typedef struct message {
     unsigned char *data; /* owned */
     size_t n, room;
@@ -57,7 +58,7 @@ static void put_int(message *m, int field, int64_t value) {
 
 static void put_float(message *m, int field, float value) {
     put_varint(m, (uint64_t)field << 3 | 5);
-    put_bytes(m, &value, sizeof value); /* little-endian, as every machine we run on */
+    put_bytes(m, &value, sizeof value); /* little-endian, like every machine we run on */
 }
 
 static void put_block(message *m, int field, const void *bytes, size_t n) {
@@ -70,7 +71,7 @@ static void put_text(message *m, int field, const char *text) {
     put_block(m, field, text, strlen(text));
 }
 
-/* Takes the inner message, which is empty afterwards. */
+/* Takes the contents of the inner message, which is empty afterwards. */
 static void put_message(message *m, int field, message *inner) {
     m->short_of |= inner->short_of;
     put_block(m, field, inner->data, inner->n);
@@ -98,7 +99,7 @@ static void put_tensor(message *graph, const char *name, int n_dims, const int64
     put_message(graph, GRAPH_INITIALIZER, &t);
 }
 
-/* A node under construction: its attributes may follow until it is put into the graph. */
+/* A node under construction: attributes may be added until it is put into the graph. */
 static message node_new(const char *op, const char *out, const char *const *in, int n_in) {
     message node = {0};
     for (int i = 0; i < n_in; i++) put_text(&node, 1, in[i]);
@@ -142,7 +143,7 @@ static void add_window(message *node, int k, int stride, int pad) {
     add_ints(node, "pads", 4, (int[]){pad, pad, pad, pad});
 }
 
-/* The shape of the graph's input or an output: its first side is N, any number of images. */
+/* The shape of an input or output of the graph; the first dimension is N, any number of images. */
 static void put_value(message *graph, int field, const char *name, int n_dims, const int *dim) {
     message value = {0}, type = {0}, tensor = {0}, shape = {0};
     for (int i = -1; i < n_dims; i++) {
@@ -165,7 +166,7 @@ static void put_value(message *graph, int field, const char *name, int n_dims, c
 
 enum { VALUE = NETWORK_NAME + 16 }; /* the name of a value between nodes */
 
-/* What layer l gives, by name. */
+/* The name of the output of layer l. */
 static const char *value_of(const network *net, int l, char out[VALUE]) {
     if (l < 0) return strcpy(out, "normalized");
     if (l == net->encoder_end - 1) return strcpy(out, "encoder");
@@ -184,8 +185,8 @@ static void put_input_nodes(message *graph, const conr_model *m) {
     put_message(graph, GRAPH_NODE, &divided);
 }
 
-/* Convolution (or Gemm), norm, sum and ReLU; the last of them that there is bears the layer's name.
- */
+/* Convolution (or Gemm), norm, sum and ReLU; the output of the last one present has the layer's
+ * name. */
 static void put_conv(message *graph, const network *net, int l) {
     const layer *x = &net->layer[l];
     char in[VALUE], add[VALUE], out[VALUE], weight[VALUE], bias[VALUE], part[3][VALUE];
@@ -249,7 +250,7 @@ static void put_pool(message *graph, const network *net, int l) {
     put_message(graph, GRAPH_NODE, &flat);
 }
 
-/* features = x / |x|; a row of zeros stays one. */
+/* features = x / |x|; a row of zeros stays zero. */
 static void put_output_nodes(message *graph, const network *net) {
     char in[VALUE];
     const float least = 1e-30f;
@@ -315,7 +316,7 @@ int export_onnx(const conr_model *m, const char *path) {
     conr_model_about(m, &about);
     if (4.0 * (double)m->net.n_target > 2e9) /* protobuf's own limit */
         return fail(CONR_EINVAL,
-                    "%s: the network has %.1f GB and ONNX ends at 2; export it as safetensors",
+                    "%s: the network has %.1f GB, the limit of ONNX is 2; export it as safetensors",
                     path, 4e-9 * (double)m->net.n_target);
     put_int(&model, 1, IR_VERSION);
     put_text(&model, 2, "conr");

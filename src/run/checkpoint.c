@@ -12,32 +12,32 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The blocks of floats that make up a model.  What a framework lacks has no numbers. */
+/* The blocks of floats that make up a training's state. */
 typedef struct block {
     const char *name;
     float *on; /* device */
     size_t count;
-    bool exact; /* floats in the compact form too */
-    bool whole; /* not in the compact form */
+    bool exact; /* float in the compact form too, not half */
+    bool whole; /* not part of the compact form */
 } block;
 
 enum { BLOCKS = 6 };
 
 static int blocks_of(const trainer *t, block out[BLOCKS]) {
     int n = 0;
-    bool target = t->way->target;
+    bool target = t->framework->target;
     out[n++] = (block){.name = "weights", .on = t->w, .count = t->net.n_weights};
     out[n++] =
         (block){.name = "running", .on = t->running, .count = t->net.n_running, .exact = true};
     out[n++] = (block){.name = "momentum", .on = t->v, .count = t->net.n_weights, .whole = true};
     if (target)
-        out[n++] = (block){.name = "target.weights", .on = t->average, .count = t->net.n_target};
+        out[n++] = (block){.name = "target.weights", .on = t->target_w, .count = t->net.n_target};
     if (target)
         out[n++] = (block){.name = "target.running",
-                           .on = t->average_running,
+                           .on = t->target_running,
                            .count = t->net.n_running,
                            .exact = true};
-    if (t->way->queue)
+    if (t->framework->queue)
         out[n++] =
             (block){.name = "queue", .on = t->queue, .count = (size_t)t->o.queue * (size_t)t->d};
     return n;
@@ -45,7 +45,7 @@ static int blocks_of(const trainer *t, block out[BLOCKS]) {
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
-/* Numbers beside the tensors, as text that gives the same bits back. */
+/* Metadata: numbers as text that reads back as the same bits. */
 typedef struct notes {
     char text[16][40];
     tensor_note note[16];
@@ -86,7 +86,7 @@ static int read_int(const tensors *f, const char *key, int64_t *out) {
     errno = 0;
     if (text) *out = strtoll(text, &end, 10);
     if (!text || end == text || *end || errno)
-        return fail(CONR_EFORMAT, "%s: no checkpoint of conr (%s is missing); give another file",
+        return fail(CONR_EFORMAT, "%s: not a checkpoint of conr (%s is missing); give another file",
                     f->path, key);
     return 0;
 }
@@ -96,7 +96,7 @@ static int read_float(const tensors *f, const char *key, double *out) {
     char *end = NULL;
     if (text) *out = strtod(text, &end);
     if (!text || end == text || *end)
-        return fail(CONR_EFORMAT, "%s: no checkpoint of conr (%s is missing); give another file",
+        return fail(CONR_EFORMAT, "%s: not a checkpoint of conr (%s is missing); give another file",
                     f->path, key);
     return 0;
 }
@@ -148,9 +148,9 @@ done:
 
 /* ---- the compact form ------------------------------------------------------------------------ */
 
-enum { PIECE_BYTES = 15 << 20 }; /* of numbers, so that a piece stays under 16 MB */
+enum { PIECE_BYTES = 15 << 20 }; /* of data, so that a piece stays under 16 MB */
 
-/* A piece that is being filled.  Slices of blocks are called NAME@OFFSET. */
+/* A piece that is being filled.  Slices of blocks are named NAME@OFFSET. */
 typedef struct piece {
     const char *folder;
     const notes *note;
@@ -213,7 +213,8 @@ int checkpoint_save_compact(trainer *t, const checkpoint_state *s, const char *f
         float *x = memory[i] = memory_new("checkpoint", b[i].count, sizeof *x);
         TRY(x ? 0 : CONR_ENOMEM);
         TRY(t->dev->op.get(t->dev, x, b[i].on, b[i].count * sizeof *x));
-        uint16_t *half_of = memory[i]; /* in place: a half is written where its float was read */
+        uint16_t *half_of =
+            memory[i]; /* in place: a half never overtakes the floats still to be read */
         for (size_t j = 0; !b[i].exact && j < b[i].count; j++) {
             uint16_t h = tensor_half(x[j]);
             memcpy(&half_of[j], &h, sizeof h);
@@ -232,8 +233,8 @@ done:
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Numbers of `name` into out [count], from a whole file or from slices; *found grows by how many
- * there were. */
+/* The elements of `name` into out [count], from a whole file or from slices; adds their number to
+ * *found. */
 static int take_block(const tensors *f, const char *name, float *out, size_t count, size_t *found) {
     int rc = 0;
     size_t length = strlen(name);
@@ -243,7 +244,7 @@ static int take_block(const tensors *f, const char *name, float *out, size_t cou
         size_t at = x->name[length] ? strtoull(x->name + length + 1, NULL, 10) : 0;
         if (at > count || x->count > count - at)
             return fail(CONR_EFORMAT,
-                        "%s: %s has %zu numbers where this network has %zu; use the recipe and "
+                        "%s: %s has %zu elements, this network has %zu; use the recipe and "
                         "data it was trained with",
                         f->path, name, x->count, count);
         TRY(tensors_floats(f, x, out + at));
@@ -259,10 +260,10 @@ typedef struct loading {
     int n;
     float *memory[BLOCKS], *labels, *centroids;
     size_t found[BLOCKS], found_labels, found_centroids;
-    size_t n_centroids; /* numbers, from the first file that has some */
+    size_t n_centroids; /* elements, from the first file that has any */
 } loading;
 
-/* All centroids' numbers in this file, whole or sliced. */
+/* The elements of all centroids in this file, whole or sliced. */
 static size_t count_centroids(const tensors *f) {
     size_t n = 0;
     for (int i = 0; i < f->n; i++)
@@ -294,7 +295,7 @@ static int load_file(loading *l, const char *path, checkpoint_state *s) {
     if (!whole) whole = tensors_find(&f, "labels@0");
     if (whole && whole->count == images)
         TRY(take_block(&f, "labels", l->labels, images, &l->found_labels));
-    if (n && !l->centroids) { /* always in one piece: they come last and are small */
+    if (n && !l->centroids) { /* always in one piece: they are last, and small */
         l->centroids = memory_new("checkpoint", n, sizeof *l->centroids);
         TRY(l->centroids ? 0 : CONR_ENOMEM);
         l->n_centroids = n;
@@ -311,15 +312,15 @@ static int load_pieces(loading *l, const char *folder, checkpoint_state *s) {
     struct stat at;
     for (int number = 0;; number++) {
         piece_path(folder, number, path, sizeof path);
-        if (number && stat(path, &at)) break; /* the first must be there */
+        if (number && stat(path, &at)) break; /* the first must exist */
         TRY(load_file(l, path, s));
     }
 done:
     return rc;
 }
 
-/* What rank 0 has read, told to all: a run's folder need not be in step everywhere. */
-static int tell(loading *l, checkpoint_state *s) {
+/* Rank 0 broadcasts what it read: other machines may see the folder in an older state. */
+static int broadcast(loading *l, checkpoint_state *s) {
     int rc = 0;
     trainer *t = l->t;
     ranks *r = &t->ranks;
@@ -342,7 +343,7 @@ done:
     return rc;
 }
 
-/* Everything was there: onto the device. */
+/* Onto the device, if everything was found. */
 static int upload(loading *l, const char *path) {
     int rc = 0;
     trainer *t = l->t;
@@ -350,7 +351,7 @@ static int upload(loading *l, const char *path) {
     for (int i = 0; i < l->n; i++) {
         if (l->found[i] != l->b[i].count && !(l->b[i].whole && l->found[i] == 0))
             TRY(fail(CONR_EFORMAT,
-                     "%s: %s has %zu numbers where this network has %zu; use the recipe and data "
+                     "%s: %s has %zu elements, this network has %zu; use the recipe and data "
                      "it was trained with",
                      path, l->b[i].name, l->found[i], l->b[i].count));
         TRY(t->dev->op.put(t->dev, l->b[i].on, l->memory[i], l->b[i].count * sizeof *l->memory[i]));
@@ -362,7 +363,7 @@ static int upload(loading *l, const char *path) {
     for (int64_t i = 0; i < t->store->n; i++) {
         t->label[i] = (int32_t)l->labels[i];
         if (t->label[i] < 0 || t->label[i] >= K)
-            TRY(fail(CONR_EFORMAT, "%s: a label of %d among %d clusters; it is damaged", path,
+            TRY(fail(CONR_EFORMAT, "%s: label %d with %d clusters; the file is damaged", path,
                      t->label[i], K));
     }
     TRY(trainer_set_labels(t, t->label, l->centroids, K));
@@ -389,9 +390,9 @@ int checkpoint_load(trainer *t, const char *path, checkpoint_state *out) {
         else
             TRY(load_file(&l, path, out));
     }
-    TRY(tell(&l, out));
+    TRY(broadcast(&l, out));
     if (out->steps < 1 || t->step < 0)
-        TRY(fail(CONR_EFORMAT, "%s: steps that cannot be; it is damaged", path));
+        TRY(fail(CONR_EFORMAT, "%s: impossible step numbers; the file is damaged", path));
     TRY(upload(&l, path));
     t->featured = -1;
 done:

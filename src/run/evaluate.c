@@ -1,5 +1,5 @@
-/* evaluate.c: see evaluate.h.  Labels serve for looking alone: nothing here reaches the training.
- */
+/* evaluate.c: see evaluate.h.  Labels are used only for evaluation: nothing here affects the
+ * training. */
 #include "run/evaluate.h"
 
 #include "base/memory.h"
@@ -13,8 +13,8 @@
 
 enum { KNN_ALL = 10000, KNN_QUERIES = 2000, KNN_K = 20 };
 
-/* Up to KNN_ALL rows each is asked against all others; beyond, KNN_QUERIES evenly spaced ones are
- * asked against the rest. */
+/* Up to KNN_ALL rows, each is a query against all others; beyond that, KNN_QUERIES evenly spaced
+ * rows are queries against the rest. */
 static int knn(conr *c, const float *f, int64_t n, int d, const int64_t *truth, double *out) {
     const double temperature = 0.07;
     if (n <= KNN_ALL)
@@ -24,7 +24,7 @@ static int knn(conr *c, const float *f, int64_t n, int d, const int64_t *truth, 
     float *sorted = memory_new("evaluation", (size_t)n * d, sizeof *sorted);
     int64_t *label = memory_new("evaluation", (size_t)n, sizeof *label);
     TRY(sorted && label ? 0 : CONR_ENOMEM);
-    int64_t others = n - KNN_QUERIES; /* come first, then the queries */
+    int64_t others = n - KNN_QUERIES; /* stored first, the queries after them */
     for (int64_t i = 0; i < n; i++) {
         /* query q is row floor(q n / queries) */
         bool query = asked < KNN_QUERIES && i == asked * n / KNN_QUERIES;
@@ -61,7 +61,7 @@ done:
     return rc;
 }
 
-/* sqrt(1 - |mean|^2): unit rows have a total variance of that square. */
+/* sqrt(1 - |mean|^2): its square is the total variance of unit rows. */
 static int deviation(const float *f, int64_t n, int d, double *out) {
     double *mean = calloc((size_t)d, sizeof *mean), square = 0;
     if (!mean) return fail_memory("evaluation", 8.0 * d);
@@ -112,14 +112,14 @@ char *evaluation_warning(const evaluation *e, int64_t n, int K, int i) {
             return NULL;
     } else if (tiny && i-- == 0) {
         if (asprintf(&text,
-                     "warning: the smallest cluster has %lld images where an even share is %.0f; "
-                     "classes may differ in size (balance: clusters), or there are fewer than %d",
+                     "warning: the smallest cluster has %lld images, an even share would be %.0f; "
+                     "classes may differ in size (try balance: clusters), or be fewer than %d",
                      (long long)e->smallest, fair, K) < 0)
             return NULL;
     } else if (huge && i-- == 0) {
         if (asprintf(&text,
-                     "warning: the largest cluster has %lld images where an even share is %.0f; "
-                     "more clusters, or balance: clusters, may part it",
+                     "warning: the largest cluster has %lld images, an even share would be %.0f; "
+                     "more clusters, or balance: clusters, may split it",
                      (long long)e->largest, fair) < 0)
             return NULL;
     }

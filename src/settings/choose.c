@@ -1,8 +1,8 @@
 /* choose.c: settings that fit the images and the device.
  *
- * What is chosen is plain rules, so that the same images on the same kind of device give the same
- * settings.  Each is told with its reason and can be fixed by the caller; what depends on another
- * setting follows the fixed one. */
+ * The rules are plain, so that the same images on the same kind of device give the same settings.
+ * Each choice is reported with its reason and can be fixed by the caller; what depends on a fixed
+ * setting follows it. */
 #include "base/status.h"
 #include "context/context.h"
 
@@ -13,21 +13,21 @@
 #include <string.h>
 
 enum {
-    FEWEST = 16,       /* images that there is anything to learn from */
-    GUESSED_K = 25,    /* for the size of neighborhoods, where K is still unknown */
-    SHORT_BUDGET = 20, /* minutes, below which the network stays narrow */
-    CPU_RATE = 400,    /* images a second of the small network at 64 pixels on two cores, about; */
-    LEAST_EPOCHS = 20, /* below so many, seeing images smaller but more often pays */
+    FEWEST = 16,       /* images to learn from */
+    GUESSED_K = 25,    /* for the size of neighborhoods, while K is unknown */
+    SHORT_BUDGET = 20, /* minutes; below this the network stays narrow */
+    CPU_RATE = 400,    /* images per second, roughly: the small network, 64 pixels, two cores */
+    LEAST_EPOCHS = 20, /* with fewer, smaller images seen more often are better */
     SETTING_SIZE = 256 /* bytes of a value as text */
 };
 
-/* What the choice stands on. */
+/* What the choices are based on. */
 typedef struct facts {
-    const char *fixed; /* keys with blanks between, or NULL */
+    const char *fixed; /* keys separated by blanks, or NULL */
     conr_on_choice *on_choice;
     void *user;
     int64_t n;
-    int side; /* of a usual image: its shorter one */
+    int side; /* shorter side of a typical image */
     bool gray, gpu;
     double budget; /* seconds; 0: none */
     int clusters;  /* 0: unknown yet */
@@ -56,7 +56,7 @@ static double choose(const facts *f, conr_settings *s, const char *key, const ch
     char text[SETTING_SIZE];
     bool fixed = is_fixed(f, key);
     int rc = fixed ? 0 : conr_settings_set(s, key, value);
-    ASSERT(rc == 0); /* the rules give allowed values alone */
+    ASSERT(rc == 0); /* the rules give only allowed values */
     value_of(s, key, text);
     if (f->on_choice) f->on_choice(key, text, fixed ? NULL : why, f->user);
     return strtod(text, NULL);
@@ -73,15 +73,15 @@ static int choose_size(const facts *f, conr_settings *s) {
     int side = f->side;
     if (side <= 32)
         return (int)choose_number(f, s, "size", side <= 16 ? 16 : (side + 3) / 4 * 4,
-                                  "the images' own");
+                                  "that of the images");
     int size = side <= 80 ? 64 : side <= 112 ? 96 : side <= 176 ? 128 : 224;
     bool short_of_time =
         f->budget > 0 && !f->gpu && f->budget * CPU_RATE / (double)f->n < LEAST_EPOCHS;
     if (short_of_time)
-        return (int)choose_number(f, s, "size", 32, "little time for so many images on a CPU");
+        return (int)choose_number(f, s, "size", 32, "many images and little time on a CPU");
     if (!f->gpu && size > 64)
         return (int)choose_number(f, s, "size", 64, "the images are larger, but this is a CPU");
-    return (int)choose_number(f, s, "size", size, "by the images' usual side");
+    return (int)choose_number(f, s, "size", size, "by the typical side of the images");
 }
 
 /* The network and its heads; returns whether it is the small one. */
@@ -91,7 +91,7 @@ static bool choose_encoder(const facts *f, conr_settings *s, int size) {
     if (!f->gpu || little)
         choose(f, s, "encoder", "small", f->gpu ? "small gray images" : "this is a CPU");
     else if (size <= 32)
-        choose(f, s, "encoder", "resnet18", "usual at this size");
+        choose(f, s, "encoder", "resnet18", "the usual one at this size");
     else
         choose(f, s, "encoder", large ? "resnet34" : "resnet18",
                large ? "many images" : "few images or little time");
@@ -99,7 +99,7 @@ static bool choose_encoder(const facts *f, conr_settings *s, int size) {
     bool hurry = f->budget > 0 && f->budget < SHORT_BUDGET * 60;
     if (small)
         choose_number(f, s, "width", f->gray || (hurry && !f->gpu) ? 16 : 32,
-                      f->gray ? "gray images" : "colors");
+                      f->gray ? "gray images" : "color images");
     choose_number(f, s, "hidden", small ? 512 : 4096, "goes with the encoder");
     choose_number(f, s, "predictor_hidden", small ? 512 : 4096, "goes with the encoder");
     choose_number(f, s, "features", small ? 64 : 256, "goes with the encoder");
@@ -110,10 +110,10 @@ static int choose_batch(const facts *f, conr_settings *s, bool small) {
     int most = small ? 128 : 256, batch = 32;
     while (batch > f->n) batch /= 2;
     while (2 * batch <= most && 2 * batch <= f->n / 8) batch *= 2;
-    return (int)choose_number(f, s, "batch", batch, "a power of two, several steps an epoch");
+    return (int)choose_number(f, s, "batch", batch, "a power of two, several steps per epoch");
 }
 
-/* Enough images seen for the network at hand: what the recipes of the same kind see. */
+/* As many images in total as the recipes show to the same kind of network. */
 static void choose_epochs(const facts *f, conr_settings *s, bool small, int size) {
     double seen = small ? 600e3 : 12e6, least = small ? 20 : 100, most = small ? 400 : 1000;
     double epochs = fmin(most, fmax(least, ceil(seen / (double)f->n)));
@@ -122,10 +122,10 @@ static void choose_epochs(const facts *f, conr_settings *s, bool small, int size
                            f->budget ? "before the budget changes it" : "by the number of images");
     choose_number(f, s, "stage1_epochs", floor(epochs * (small ? 0.625 : 0.8)),
                   "the plain framework first");
-    choose_number(f, s, "warmup_epochs", fmin(50, floor(epochs / 16)), "a sixteenth");
+    choose_number(f, s, "warmup_epochs", fmin(50, floor(epochs / 16)), "a sixteenth of the epochs");
     choose_number(f, s, "relax_epochs", 0, "over all of stage 2");
-    choose_number(f, s, "eval_every", fmax(1, floor(epochs / 20)), "twenty times");
-    choose_number(f, s, "checkpoint_every", fmax(1, floor(epochs / 20)), "twenty times");
+    choose_number(f, s, "eval_every", fmax(1, floor(epochs / 20)), "twenty times per run");
+    choose_number(f, s, "checkpoint_every", fmax(1, floor(epochs / 20)), "twenty times per run");
 }
 
 /* Settings that short runs of the small network need, and neighborhoods that fit the batch. */
@@ -133,14 +133,14 @@ static void choose_rest(const facts *f, conr_settings *s, bool small, int batch)
     int K = f->clusters ? f->clusters : GUESSED_K;
     choose_number(f, s, "lr", (small ? 0.4 : 0.05) * batch / 256, "grows with the batch");
     if (small) {
-        choose_number(f, s, "predictor_lr", 2.5, "a high lr already");
+        choose_number(f, s, "predictor_lr", 2.5, "lr is high already");
         choose_number(f, s, "average", 0.99, "a short run");
         choose_number(f, s, "stage2_lr", 0.3, "a short run");
         choose_number(f, s, "stage2_predictor_lr", 0.3, "a short run");
         choose_number(f, s, "crop_scale", f->gray ? 0.4 : 0.25, "a small network");
     }
     int near = batch / K < 2 ? 2 : batch / K > 10 ? 10 : batch / K;
-    const char *why = near < 10 ? "a batch has no more of one cluster" : "the paper's";
+    const char *why = near < 10 ? "a batch has no more images of one cluster" : "as in the paper";
     choose_number(f, s, "k", near, why);
     choose_number(f, s, "k1", near, why);
     if (!f->clusters && f->n < 500)
@@ -155,8 +155,8 @@ static void choose_all(const facts *f, conr_settings *s) {
     choose_rest(f, s, small, batch);
 }
 
-/* The shorter side of a usual image.  Of sizes that differ only the extremes are known: their
- * geometric middle. */
+/* The shorter side of a typical image.  If sizes differ, only the extremes are known: take their
+ * geometric mean. */
 static int usual_side(const conr_images_info *i) {
     double w = sqrt((double)i->width[0] * i->width[1]);
     double h = sqrt((double)i->height[0] * i->height[1]);

@@ -1,4 +1,4 @@
-/* settings.c: the public calls about settings; presets; what contradicts itself. */
+/* settings.c: the public calls about settings; presets; contradictions. */
 #include "settings/settings.h"
 
 #include "base/file.h"
@@ -9,7 +9,7 @@
 
 static const option list[] = {OPTIONS_LIST(TRAIN_OPTIONS, train_options)};
 
-/* What each preset stands for.  Setting the preset sets these; what is set later holds. */
+/* What each preset sets.  Settings given after it override it. */
 static const char *const presets[][2] = {
     {"paper", "batch=256"},
     {"paper", "lr=0.05"},
@@ -18,7 +18,7 @@ static const char *const presets[][2] = {
     {"paper", "restarts=10"},
     {"paper", "loss_mean=kept"},
     {"paper", "stage2_loss_scale=1"},
-    {"released", "batch=512"}, /* four GPUs of 128 */
+    {"released", "batch=512"}, /* four GPUs with 128 images each */
     {"released", "lr=0.1"},
     {"released", "bn_group=128"},
     {"released", "shuffle_bn=true"},
@@ -48,9 +48,9 @@ void conr_settings_free(conr_settings *s) { free(s); }
 int settings_read(train_options *o, const char *path) {
     int rc = 0;
     train_options probe = *o, next = *o;
-    probe.preset[0] = 0; /* tells whether the file names one */
+    probe.preset[0] = 0; /* stays empty unless the file names one */
     TRY(options_read_yaml(OPTIONS_OF(list), &probe, path));
-    if (probe.preset[0]) { /* the preset comes first, whatever line it stands in */
+    if (probe.preset[0]) { /* the preset is applied first, whatever line it is on */
         memcpy(next.preset, probe.preset, sizeof next.preset);
         TRY(apply_preset(&next));
     }
@@ -75,7 +75,7 @@ int conr_settings_get(const conr_settings *s, const char *key, char *out, int si
     int rc = 0;
     TRY(options_get_text(OPTIONS_OF(list), &s->o, key, text));
     if ((int)strlen(text) >= size)
-        TRY(fail(CONR_EINVAL, "%s: %d bytes are too few for its value; give %d", key, size,
+        TRY(fail(CONR_EINVAL, "%s: its value does not fit into %d bytes; give %d", key, size,
                  OPTION_TEXT_SIZE));
     memcpy(out, text, strlen(text) + 1);
 done:
@@ -113,33 +113,34 @@ done:
 
 int settings_check(const train_options *o) {
     if (o->stage1_epochs > o->epochs)
-        return fail(CONR_EINVAL, "stage1_epochs %d: more than all %d epochs; make it smaller",
+        return fail(CONR_EINVAL, "stage1_epochs %d: more than the %d epochs; make it smaller",
                     o->stage1_epochs, o->epochs);
     if (o->until > o->epochs)
-        return fail(CONR_EINVAL, "until %d: there are %d epochs; make it smaller, or set epochs",
-                    o->until, o->epochs);
+        return fail(CONR_EINVAL,
+                    "until %d: there are only %d epochs; make it smaller, or set epochs", o->until,
+                    o->epochs);
     if (o->batch % o->accumulate)
         return fail(CONR_EINVAL, "accumulate %d: does not divide the batch of %d; use a divisor",
                     o->accumulate, o->batch);
     int part = o->batch / o->accumulate;
     if (o->bn_group && o->bn_group < part && part % o->bn_group)
         return fail(CONR_EINVAL,
-                    "bn_group %d: does not divide the %d images that go through the network at "
-                    "once (batch / accumulate); use a divisor",
+                    "bn_group %d: does not divide the %d images that pass through the network "
+                    "together (batch / accumulate); use a divisor",
                     o->bn_group, part);
     if (o->bn_group == 1 || part < 2)
-        return fail(CONR_EINVAL, "bn_group: one image has no deviation; use at least 2");
+        return fail(CONR_EINVAL, "bn_group: one image has no variance; use at least 2");
     if (o->shuffle_bn && o->accumulate > 1)
-        return fail(CONR_EINVAL, "shuffle_bn: cannot draw groups from parts; set accumulate to 1");
-    if (!strcmp(o->framework, "moco") && o->queue < 2 * o->batch)
         return fail(CONR_EINVAL,
-                    "queue %d: holds less than the %d keys of one step; make it larger", o->queue,
-                    2 * o->batch);
+                    "shuffle_bn: cannot shuffle a batch that is split; set accumulate to 1");
+    if (!strcmp(o->framework, "moco") && o->queue < 2 * o->batch)
+        return fail(CONR_EINVAL, "queue %d: less than the %d keys of one step; make it larger",
+                    o->queue, 2 * o->batch);
     if (o->clusters == 0 && o->clusters_low >= o->clusters_high)
-        return fail(CONR_EINVAL, "clusters_low %d: not below clusters_high %d; change one",
+        return fail(CONR_EINVAL, "clusters_low %d: not below clusters_high %d; change one of them",
                     o->clusters_low, o->clusters_high);
     if (o->ratio_low > o->ratio_high)
-        return fail(CONR_EINVAL, "ratio_low: above ratio_high; change one");
+        return fail(CONR_EINVAL, "ratio_low: above ratio_high; change one of them");
     return 0;
 }
 

@@ -7,7 +7,7 @@
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Rows of part p, [2][m,d] in `from`, to their places in [2][own,d], scaled to length 1. */
+/* Rows of part p, [2][m,d] in `from`, into their places in [2][own,d] as unit rows. */
 static int place_keys(trainer *t, int part, const float *from) {
     int rc = 0;
     size_t block = (size_t)t->m * t->d;
@@ -19,31 +19,31 @@ done:
     return rc;
 }
 
-/* By the target network, which sees view b first, then view a: the keys of half a, then of b. */
+/* From the target network, which sees view b, then view a: the keys of half a, then of half b. */
 static int target_keys(trainer *t, int part) {
     int rc = 0;
     device *dev = t->dev;
-    parameters target = {t->average, t->average_running};
+    parameters target = {t->target_w, t->target_running};
     size_t row = t->feed.row, block = (size_t)t->m * row;
     act *images = act_at(dev, t->images, ((size_t)part * 3 + 1) * block);
-    if (t->shuffled) { /* batch statistics over groups drawn at random, from all ranks' images */
+    if (t->shuffled) { /* batch statistics over random groups of the images of all ranks */
         act *all = t->gathered ? t->gathered : images;
         TRY(ranks_gather(&t->ranks, dev, images, 2 * block * dev->act_size, all));
         TRY(dev->op.rows_take(dev, all, row * dev->act_size, t->rows, 2 * t->m, t->shuffled));
-        images = t->shuffled; /* the keys find their places when they are gathered */
+        images = t->shuffled; /* gathering puts the keys back in order */
     }
-    TRY(pass_forward(t->target, &target, images, PASS_TRAIN));
-    TRY(pass_output(t->target, t->net.projector_end, t->flat));
+    TRY(pass_forward(t->target_pass, &target, images, PASS_TRAIN));
+    TRY(pass_output(t->target_pass, t->net.projector_end, t->flat));
     TRY(place_keys(t, part, t->flat));
 done:
     return rc;
 }
 
-/* SimSiam: the projector's output for the other view, through which no gradient flows. */
+/* SimSiam: the projector's output for the other view; no gradient flows through it. */
 static int own_keys(trainer *t, int part) {
     int rc = 0;
     size_t bytes = (size_t)t->m * t->d * sizeof *t->flat;
-    TRY(pass_output(t->online, t->net.projector_end, t->dq));
+    TRY(pass_output(t->online_pass, t->net.projector_end, t->dq));
     TRY(t->dev->op.copy(t->dev, t->flat, t->dq + (size_t)t->m * t->d, bytes));
     TRY(t->dev->op.copy(t->dev, t->flat + (size_t)t->m * t->d, t->dq, bytes));
     TRY(place_keys(t, part, t->flat));
@@ -74,8 +74,7 @@ static void byol_heads(const train_options *o, network_spec *s) {
     s->predictor = mlp_byol_predictor(o->predictor_hidden, o->features);
 }
 
-/* Batch norm after every layer of the projector, no ReLU after the last; a bias only where none of
- * that follows, or last. */
+/* Batch norm after every layer of the projector; only the last has a bias, and no ReLU. */
 static void simsiam_heads(const train_options *o, network_spec *s) {
     int last = o->projector_layers - 1;
     s->projector = (mlp_spec){.n = last + 1, .init = INIT_TORCH};
@@ -109,6 +108,6 @@ static const framework frameworks[] = {
 const framework *framework_find(const char *name) {
     for (size_t i = 0; i < sizeof frameworks / sizeof *frameworks; i++)
         if (!strcmp(frameworks[i].name, name)) return &frameworks[i];
-    ASSERT(!"a framework's name was checked when it was set");
+    ASSERT(!"framework names are checked when they are set");
     return NULL;
 }

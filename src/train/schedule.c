@@ -1,4 +1,4 @@
-/* schedule.c: rates and shares by the step number alone, in double, rounded once. */
+/* schedule.c: see schedule.h.  Computed in double, rounded once. */
 #include "train/schedule.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ double schedule_fraction(const train_options *o, int epoch) {
 
 void schedule_at(const train_options *o, int64_t step, int64_t steps, step_values *out) {
     int epoch = (int)(step / steps);
-    bool stage2 = epoch >= o->stage1_epochs;
+    bool stage2 = stage_of(o, epoch) == 2;
     double e = (double)(step + 1) / (double)steps, warm = o->warmup_epochs;
     double rate = e <= warm ? e / warm : 0.5 * (1 + cos(PI * (e - warm) / o->epochs));
     double own = o->predictor_lr_fixed ? 1 : rate;

@@ -1,5 +1,5 @@
-/* train_cuda_test.c: trainings on the GPU follow those on the CPU: the same weights, views and
- * order, so the same losses but for rounding; and the same bits again.  Needs a GPU. */
+/* train_cuda_test.c: trainings on the GPU match those on the CPU: same weights, views and order, so
+ * the same losses but for rounding; and repeated runs give the same bits.  Needs a GPU. */
 #include "train/train.h"
 
 #include "base/rng.h"
@@ -45,8 +45,8 @@ static const char *const pairs[][2] = {
 /* ---- a CPU that rounds as the GPU does ---- */
 
 /* Activations and the weights of convolutions keep eight bits, everything else is float: what bf16
- * costs a training, whoever computes it.  Rounded to the nearest (luck 0), or up and down by
- * chance, which tells how much of it is luck. */
+ * costs a training on any device.  Rounded to nearest (luck 0), or up and down at random, which
+ * shows how much of the difference is luck. */
 static device_ops plain;
 static uint32_t luck;
 
@@ -144,7 +144,7 @@ static void losses(const char *device_name, const char *framework, int stage, do
     bool rounds = !strcmp(device_name, "cpu, rounding");
     assert_ok(conr_open(rounds ? "cpu" : device_name, 0, &c));
     if (rounds) round_like_bf16(c->dev);
-    c->dev->choices = engines; /* the second time chooses like the first */
+    c->dev->choices = engines; /* the second run makes the same choices */
     assert_ok(conr_settings_new(&s));
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         assert_ok(conr_settings_set(s, pairs[i][0], pairs[i][1]));
@@ -166,7 +166,7 @@ static void losses(const char *device_name, const char *framework, int stage, do
 
 static double apart(double a, double b) { return fabs(a - b) / fmax(1, fabs(b)); }
 
-/* The largest distance of the first `count` losses. */
+/* The largest difference among the first `count` losses. */
 static double farthest(const double *got, const double *want, int count) {
     double worst = 0;
     for (int i = 0; i < count; i++)
@@ -174,8 +174,8 @@ static double farthest(const double *got, const double *want, int count) {
     return worst;
 }
 
-/* A network that has hardly begun to learn magnifies rounding some twentyfold a step, so the first
- * steps are held to `early` and all ten to `late`. */
+/* A network that has hardly started to learn magnifies rounding about twentyfold per step, so the
+ * first steps must be within `early` and all ten within `late`. */
 static void follow(const char *device_name, const char *framework, int stage, const double *want,
                    double early, double late) {
     double got[STEPS], again[STEPS];
@@ -191,7 +191,7 @@ static void follow(const char *device_name, const char *framework, int stage, co
 
 static const char *const frameworks[] = {"byol", "simsiam", "moco"};
 
-/* The CPU's losses of [framework][stage - 1]. */
+/* Losses on the CPU, [framework][stage - 1]. */
 static double cpu[3][2][STEPS];
 
 static int run_cpu(void **state) {
@@ -202,8 +202,8 @@ static int run_cpu(void **state) {
     return 0;
 }
 
-/* Two ways of the CPU, Winograd's and direct convolutions, are apart by 2e-5 at first and 2.8e-3
- * (SimSiam) within ten steps; at three times this rate by 1e-4 and 2.2e-2. */
+/* Two implementations on the CPU, Winograd and direct convolutions, differ by 2e-5 at first and
+ * 2.8e-3 (SimSiam) within ten steps; at three times this learning rate by 1e-4 and 2.2e-2. */
 static void fp32_follows(void **state) {
     (void)state;
     for (int f = 0; f < 3; f++)
@@ -211,8 +211,8 @@ static void fp32_follows(void **state) {
             follow("cuda-f32", frameworks[f], stage, cpu[f][stage - 1], 5e-4, 1e-2);
 }
 
-/* No farther from fp32 than twice what the CPU comes to by rounding, as luck has it three times:
- * 2e-3 to 2e-2 at first, 7e-3 to 3e-2 in ten steps. */
+/* At most twice as far from fp32 as the CPU with rounding, in the worst of three random runs: 2e-3
+ * to 2e-2 at first, 7e-3 to 3e-2 in ten steps. */
 static void bf16_follows(void **state) {
     (void)state;
     for (int f = 0; f < 3; f++)

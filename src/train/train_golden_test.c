@@ -17,7 +17,7 @@ enum { PROJECTIONS = 3, SAMPLES = 8, SMALL = 32 };
 
 static const double loss_bound = 1e-5, weight_bound = 1e-4; /* of float32 over ten steps */
 
-/* ---- numbers by formula ---------------------------------------------------------------------- */
+/* ---- values by formula ----------------------------------------------------------------------- */
 
 static float u(uint32_t seed, uint32_t t, uint32_t i) {
     uint32_t h = seed * 0x9e3779b9u + (t << 20) + i;
@@ -49,7 +49,7 @@ static void make_view(uint32_t seed, uint32_t draw, const float *id, int s, int 
 
 static tensors file;
 
-/* Numbers "CASE.NAME" as floats, freed by the caller; NULL where there are none. */
+/* Tensor "CASE.NAME" as floats, freed by the caller; NULL if there is none. */
 static float *numbers(const char *of, const char *name, size_t *count) {
     char full[128];
     snprintf(full, sizeof full, "%s%s%s", of, *of ? "." : "", name);
@@ -106,10 +106,10 @@ static void read_settings(const char *name, conr_settings *s) {
     }
 }
 
-/* First weights, statistics, momentum and queue. */
+/* Initial weights, statistics, momentum and queue. */
 static void fill(trainer *t, uint32_t seed) {
     part p[128];
-    const char *framework = t->way->name;
+    const char *framework = t->framework->name;
     float *offset = numbers(framework, "offset", NULL), *scale = numbers(framework, "scale", NULL);
     int n = weights_of(&t->net, false, p);
     for (int i = 0; i < n; i++)
@@ -118,13 +118,13 @@ static void fill(trainer *t, uint32_t seed) {
             t->w[at] = offset[i] + (u(seed, (uint32_t)i, (uint32_t)j) - 0.5f) * scale[i];
             t->v[at] = (u(seed, (uint32_t)(256 + i), (uint32_t)j) - 0.5f) * (scale[i] * 0.0625f);
         }
-    n = t->way->target ? weights_of(&t->net, true, p) : 0;
+    n = t->framework->target ? weights_of(&t->net, true, p) : 0;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < p[i].count; j++)
-            t->average[p[i].at + (size_t)j] =
+            t->target_w[p[i].at + (size_t)j] =
                 offset[i] + (u(seed, (uint32_t)(128 + i), (uint32_t)j) - 0.5f) * scale[i];
-    for (int target = 0; target <= t->way->target; target++) {
-        float *running = target ? t->average_running : t->running;
+    for (int target = 0; target <= t->framework->target; target++) {
+        float *running = target ? t->target_running : t->running;
         n = running_of(&t->net, target, p); /* mean, variance, mean, .. */
         for (int i = 0; i < n; i++)
             for (int j = 0; j < p[i].count; j++)
@@ -132,7 +132,7 @@ static void fill(trainer *t, uint32_t seed) {
                     u(seed, (uint32_t)((target ? 512 : 384) + i), (uint32_t)j) +
                     (i % 2 ? 0.5f : -0.5f);
     }
-    for (int r = 0; t->way->queue && r < t->o.queue; r++) {
+    for (int r = 0; t->framework->queue && r < t->o.queue; r++) {
         double square = 0;
         for (int j = 0; j < t->d; j++) {
             double x = u(seed, 640, (uint32_t)(r * t->d + j)) - 0.5f;
@@ -146,7 +146,7 @@ static void fill(trainer *t, uint32_t seed) {
     free(scale);
 }
 
-/* What the file keeps of a tensor. */
+/* The digest of a tensor that the file holds. */
 static int digest(const float *x, int count, float *out) {
     if (count <= SMALL) {
         memcpy(out, x, (size_t)count * sizeof *x);
@@ -164,7 +164,7 @@ static int digest(const float *x, int count, float *out) {
     return 1 + PROJECTIONS + SAMPLES;
 }
 
-/* Every number of the digests within weight_bound of its tensor's norm. */
+/* Every value of the digests is within weight_bound of its tensor's norm. */
 static void check_block(const char *name, const char *block, const float *x, const part *p, int n) {
     size_t count = 0, at = 0;
     float *want = numbers(name, block, &count), got[SMALL];
@@ -190,7 +190,7 @@ static void check_block(const char *name, const char *block, const float *x, con
     free(want);
 }
 
-/* All numbers, tensor after tensor without gaps. */
+/* All elements, tensor after tensor without gaps. */
 static void check_full(const char *name, const char *block, const float *x, const part *p, int n) {
     size_t at = 0;
     float *want = numbers(name, block, NULL);
@@ -208,14 +208,14 @@ static void check_state(const char *name, const trainer *t) {
     check_block(name, "v", t->v, p, n);
     n = running_of(&t->net, false, p);
     check_block(name, "running", t->running, p, n);
-    if (t->way->target) {
+    if (t->framework->target) {
         n = weights_of(&t->net, true, p);
-        check_block(name, "target", t->average, p, n);
-        check_full(name, "target.full", t->average, p, n);
+        check_block(name, "target", t->target_w, p, n);
+        check_full(name, "target.full", t->target_w, p, n);
         n = running_of(&t->net, true, p);
-        check_block(name, "target_running", t->average_running, p, n);
+        check_block(name, "target_running", t->target_running, p, n);
     }
-    if (t->way->queue) {
+    if (t->framework->queue) {
         p[0] = (part){0, t->o.queue * t->d};
         check_block(name, "queue", t->queue, p, 1);
     }
@@ -232,7 +232,7 @@ static void set_labels(const char *name, trainer *t) {
     free(centroid);
 }
 
-/* Of each list the set counts. */
+/* Lists are compared as sets. */
 static void check_near(const char *name, int v, const int32_t *got, int k) {
     float *want = numbers(name, "near", NULL);
     if (!want) return;
@@ -269,14 +269,14 @@ static void run_steps(const char *name, trainer *t, uint32_t seed, int first) {
         assert_true(fabsf(at.lr[0] - w[0]) <= 1e-6f * w[0]);
         if (w[1] != 0) assert_true(fabsf(at.lr[1] - w[1]) <= 1e-6f * w[1]);
         if (w[2] != 0) assert_true(fabsf(at.average - w[2]) <= 1e-6f);
-        at.step = (uint32_t)s; /* the queue counts from the first of the ten */
+        at.step = (uint32_t)s; /* the queue counts from the first of the ten steps */
         assert_ok(trainer_step_on(t, &at));
         assert_ok(trainer_loss(t, &got));
         if (!(fabs(got - loss[s]) <= loss_bound * fmax(1, fabs(loss[s]))))
             fail_msg("%s: loss %.8f at step %d, not %.8f", name, got, s, (double)loss[s]);
-        if (s == 0 && t->stage2) check_near(name, 1, t->near, t->o.k);
+        if (s == 0 && t->stage == 2) check_near(name, 1, t->near, t->o.k);
         if (kept && t->o.boundary && !strcmp(t->o.loss_mean, "kept")) {
-            int left = 0; /* of the second half, whose weights are still there */
+            int left = 0; /* of the second half: its weights are still in memory */
             for (int i = 0; i < BATCH; i++) left += t->weight[i] > 0;
             assert_int_equal(left, (int)kept[2 * s + 1]);
         }
@@ -309,7 +309,7 @@ static void one_case(const char *name, const char *device_name) {
     free(about);
 }
 
-/* ref and cpu hold their memory where the host can reach it. */
+/* On ref and cpu, the host can read device memory. */
 static void ten_steps(void **state) {
     static const char *const devices[] = {"ref", "cpu"};
     (void)state;

@@ -1,43 +1,34 @@
-/* train_ranks_test.c: N ranks train the model that one trains.  Under mpirun -n 2 and -n 4 in
- * builds with MPI: every rank trains alone, then together with the others, and compares; as one
- * process it compares a training with itself.  CONR_ONE_RANK=1 has one process make every call, and
- * CONR_TEST_DEVICE=cuda-f32 has NCCL carry them.
+/* train_ranks_test.c: N ranks train the same model as one.  Under mpirun -n 2 and -n 4 in builds
+ * with MPI: every rank trains by itself, then together with the others, and compares.  As one
+ * process it compares a training with itself; with CONR_ONE_RANK=1 it makes every collective call,
+ * and with CONR_TEST_DEVICE=cuda-f32 NCCL carries them.
  *
- * Bounds.  Sums over the batch are taken in another order, so losses differ by rounding, 1e-7 as a
- * rule; SGD hands the difference on, and once in a while a ReLU or a neighbor stands at its edge
- * and makes it 1e-5.  So: 1e-5 over the first five steps, where a wrong factor, order or group
- * shows at once (1e-2), and 1e-3 to the end. */
+ * Bounds.  Sums over the batch are taken in a different order, so losses differ by rounding,
+ * usually 1e-7.  SGD propagates the difference, and occasionally a ReLU or a neighbor at a
+ * threshold makes it 1e-5.  So: 1e-5 over the first five steps, where a wrong factor, order or
+ * group shows at once (1e-2), and 1e-3 to the end. */
 #include "train/train.h"
 
-#include "base/rng.h"
-#include "base/test_help.h"
-#include "run/checkpoint.h"
+#include "train/train_test_help.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { IMAGES = 96, SIDE = 16, BATCH = 16 };
+enum { IMAGES = 96 };
 
-static conr *context, *lonely; /* with all ranks; alone */
+static conr *context, *lonely; /* with all ranks; by itself */
 static char engines[4096];     /* a file */
-static unsigned char pixels_of_all[IMAGES][SIDE * SIDE];
+static unsigned char pixels_of_all[IMAGES][TEST_SIDE * TEST_SIDE];
 static stored stored_images[IMAGES];
 static const store images = {.n = IMAGES, .c = 1, .image = stored_images};
 
-/* Stripes along, stripes across, a disk; noise on them. */
 static void make_images(void) {
     rng r = rng_at(7, 0, 0, RNG_TEST);
     for (int i = 0; i < IMAGES; i++) {
-        for (int y = 0; y < SIDE; y++)
-            for (int x = 0; x < SIDE; x++) {
-                int dx = x - 8, dy = y - 8, kind = i % 3;
-                bool on = kind == 0 ? x / 3 % 2 : kind == 1 ? y / 3 % 2 : dx * dx + dy * dy < 30;
-                pixels_of_all[i][y * SIDE + x] =
-                    (unsigned char)((on ? 150 : 40) + rng_below(&r, 60));
-            }
-        stored_images[i] = (stored){pixels_of_all[i], SIDE, SIDE};
+        draw_test_image(&r, i, pixels_of_all[i]);
+        stored_images[i] = (stored){pixels_of_all[i], TEST_SIDE, TEST_SIDE};
     }
 }
 
@@ -49,7 +40,7 @@ static void set(conr_settings *s, const char *pair) {
 }
 
 static conr_settings *settings(const char *const *more) {
-    /* k-means from one start: of two that end alike, rounding chooses whose numbers hold */
+    /* one start of k-means: of two that end alike, rounding would decide which is used */
     static const char *const pairs[] = {"encoder=small",
                                         "width=4",
                                         "size=16",
@@ -104,7 +95,7 @@ static void follow(conr *c, const conr_settings *s, int steps, course *to) {
     to->w = calloc(to->n_weights, sizeof *to->w);
     to->running = calloc(to->n_running, sizeof *to->running);
     assert_ok(t->dev->op.get(t->dev, to->w, t->w, to->n_weights * sizeof *to->w));
-    assert_ok(t->dev->op.get(t->dev, to->running, t->average_running,
+    assert_ok(t->dev->op.get(t->dev, to->running, t->target_running,
                              to->n_running * sizeof *to->running));
     trainer_close(t);
 }
@@ -152,7 +143,7 @@ static void compare(const char *name, const char *const *more, int steps) {
 CASE(byol, 20, "framework=byol")
 CASE(simsiam, 8, "framework=simsiam")
 CASE(moco, 8, "framework=moco")
-/* statistics of 8 rows: within a rank, or over neighbors */
+/* batch statistics of 8 rows: within a rank, or over several */
 CASE(groups, 8, "bn_group=8")
 CASE(shuffled, 8, "bn_group=8", "shuffle_bn=true")
 CASE(shuffled_moco, 8, "framework=moco", "shuffle_bn=true", "bn_group=4")
@@ -187,7 +178,7 @@ int main(void) {
     if (conr_open(where, 1, &context) < 0 || conr_open(where, 1, &lonely) < 0)
         return fprintf(stderr, "%s\n", conr_error()), 1;
     snprintf(engines, sizeof engines, "%s", temporary_path("engines.txt"));
-    context->dev->choices = lonely->dev->choices = engines; /* both choose alike */
+    context->dev->choices = lonely->dev->choices = engines; /* both make the same choices */
     printf("%s: rank %d of %d, %s\n", conr_device(context), context->ranks.rank,
            context->ranks.count, context->ranks.talks ? "talking" : "silent");
     lonely->ranks = (ranks){.count = 1, .locals = 1};

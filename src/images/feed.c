@@ -1,5 +1,5 @@
 /* feed.c: see feed.h. */
-#include "train/feed.h"
+#include "images/feed.h"
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the device holds the images itself: all of the network's size, and a third of its memory
- * is enough. */
+/* Whether the device can hold the images: all have the network's size, and a third of its memory is
+ * enough. */
 static bool can_reside(const feed *f) {
     const store *s = f->store;
     int size = f->o.load.size;
@@ -58,7 +58,7 @@ int feed_open(device *dev, const store *s, const feed_options *o, feed *out) {
     TRY(dev->op.alloc(dev, 2 * (size_t)n * sizeof *out->ids, (void **)&out->ids));
     out->plain = own;
     if (can_reside(out)) {
-        out->plain = 2 * own; /* as many as both views: what keeps a GPU busy */
+        out->plain = 2 * own; /* as many as both views, to keep a GPU busy */
         TRY(upload_all(out));
         goto done;
     }
@@ -83,7 +83,8 @@ void feed_close(feed *f) {
     *f = (feed){0};
 }
 
-int feed_seek(feed *f, uint32_t epoch, int64_t step, const int32_t *table) {
+int feed_seek(feed *f, uint32_t epoch, int64_t step, uint32_t later, const int32_t *table) {
+    f->o.load.change = later;
     f->o.load.table = table;
     if (f->resident) return 0;
     if (f->loader) f->waited += loader_waited(f->loader);
@@ -129,7 +130,7 @@ done:
     return rc;
 }
 
-/* Rows of floats by all threads of the host. */
+/* Rows of floats, computed by all threads of the host. */
 static int plain_rows(feed *f, int64_t first, int count) {
     const store *s = f->store;
     int failed = 0;
@@ -148,7 +149,7 @@ static int plain_rows(feed *f, int64_t first, int count) {
 #pragma omp atomic
         failed |= rc < 0;
     }
-    /* messages belong to threads, and the only reason is memory */
+    /* messages are per thread, and the only possible cause is memory */
     return failed ? fail_memory("images", (double)f->row * sizeof *f->host) : 0;
 }
 

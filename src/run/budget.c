@@ -1,0 +1,156 @@
+/* budget.c: how many epochs fit into a given time: time everything once, then add up. */
+#include "run/run.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "report/gather.h"
+#include "run/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static int scaled(int value, int of, int to) {
+    return (int)floor((double)value * to / (of > 0 ? of : 1) + 0.5);
+}
+
+static int at_least(int value, int least) { return value > least ? value : least; }
+
+/* The settings for a run of `epochs` epochs: stages and intervals keep their proportions. */
+static train_options lasting(const train_options *o, int epochs) {
+    train_options out = *o;
+    int whole = o->epochs;
+    out.stage1_epochs = scaled(o->stage1_epochs, whole, epochs);
+    out.warmup_epochs = o->warmup_epochs * epochs / whole;
+    out.relax_epochs = scaled(o->relax_epochs, whole, epochs);
+    if (o->eval_every) out.eval_every = at_least(scaled(o->eval_every, whole, epochs), 1);
+    out.checkpoint_every = at_least(scaled(o->checkpoint_every, whole, epochs), 1);
+    out.epochs = epochs;
+    out.until = 0;
+    return out;
+}
+
+/* Seconds that each thing takes. */
+typedef struct costs {
+    double epoch[2];             /* the steps of an epoch of stage 1, of stage 2 */
+    double cluster, choose;      /* embedding included; what choosing K adds */
+    double evaluate, keep, save; /* at the end of an epoch */
+    double results;              /* at the end of the run */
+} costs;
+
+/* Of a whole run: the steps of every epoch, and what its end asks for. */
+static double duration(const costs *c, train_options o) {
+    double sum = c->results;
+    for (int done = 0; done <= last_epoch(&o); done++) {
+        epoch_plan plan = plan_epoch_end(&o, done);
+        if (done) sum += c->epoch[stage_of(&o, done - 1) - 1];
+        if (plan.cluster) sum += c->cluster;
+        if (plan.choose) sum += c->choose, o.clusters = 1; /* known from here on */
+        if (plan.evaluate) sum += c->evaluate;
+        if (plan.keep) sum += c->keep;
+        if (plan.save) sum += c->save;
+    }
+    return sum;
+}
+
+/* The mean time of a step, starting with the next one, over at least 4 steps and about `seconds`.
+ * The first step is not counted: it sets things up. */
+static int time_steps(trainer *t, double seconds, double *each) {
+    int rc = 0, n = 0;
+    double start = 0, sum;
+    int64_t epoch = t->step / t->steps;
+    TRY(trainer_seek(t));
+    *each = 0;
+    do {
+        TRY(trainer_step(t));
+        TRY(trainer_loss(t, &sum)); /* waits */
+        if (n == 0)
+            start = clock_now();
+        else
+            *each = (clock_now() - start) / n;
+        n++;
+    } while (t->step / t->steps == epoch && (n <= 4 || clock_now() - start < seconds));
+    if (*each == 0) *each = 1e-3; /* an epoch of one step */
+done:
+    return rc;
+}
+
+/* How long choosing K will take: as a rule, sixteen times as long as trying two values. */
+static int time_choice(trainer *t, double *seconds) {
+    int rc = 0, K, low = 10 < t->store->n / 4 ? 10 : 1;
+    conr_kmeans_options o = conr_kmeans_defaults();
+    TRY(trainer_features(t));
+    double start = clock_now();
+    if (t->ranks.rank == 0)
+        TRY(conr_choose_clusters(t->c, t->features, t->store->n, t->d, &o, low, low + 1, &K, NULL));
+    *seconds = 16 * (clock_now() - start);
+done:
+    return rc;
+}
+
+/* Times everything once, with a temporary trainer: steps of both stages, a clustering, an
+ * evaluation, a checkpoint. */
+static int time_all(run *r, costs *c) {
+    int rc = 0;
+    trainer *t = NULL;
+    evaluation e;
+    double share = 0.02 * r->to->budget, start, each;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/checkpoint.new.safetensors", r->to->out);
+    TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &t));
+    TRY(time_steps(t, share, &each));
+    c->epoch[0] = c->epoch[1] = each * (double)t->steps;
+    if (!t->o.clusters) {
+        TRY(time_choice(t, &c->choose));
+        t->o.clusters = 10 < t->store->n ? 10 : 1;
+        t->featured = -1; /* so that clustering embeds again, as in the run */
+    }
+    start = clock_now();
+    TRY(trainer_cluster(t));
+    c->cluster = clock_now() - start;
+    start = clock_now();
+    TRY(trainer_features(t));
+    TRY(evaluation_make(r->c, t->features, t->store->n, t->d, t->label, t->K, r->truth, NULL,
+                        (uint64_t)t->o.seed, &e));
+    c->evaluate = clock_now() - start;
+    if (stage_of(&r->o, r->o.epochs - 1) == 2) {
+        t->step = t->steps * r->o.stage1_epochs;
+        TRY(time_steps(t, share, &each));
+        c->epoch[1] = each * (double)t->steps;
+    }
+    start = clock_now();
+    TRY(checkpoint_save(t, &r->state, path));
+    c->save = clock_now() - start;
+    c->keep = r->o.compact ? 2 * c->save : c->save;
+    /* model, features, labels: no larger than a checkpoint */
+    c->results = 2 * c->save + c->evaluate;
+done:
+    remove(path);
+    trainer_close(t);
+    return rc;
+}
+
+/* Chooses the epochs so that everything, from opening the images to the last file, takes the time
+ * given. */
+int run_fit_budget(run *r) {
+    int rc = 0, low = 2, high;
+    costs c = {0};
+    TRY(time_all(r, &c));
+    /* some slack: the machine may get busier than it was just now */
+    double left = 0.95 * (r->to->budget - (clock_now() - r->began));
+    if (!r->to->no_report)
+        left = fmax(left / 2, left - report_seconds(r->store.n, r->c->dev->threads));
+    for (high = 4; high < 1000000; high *= 2) {
+        if (duration(&c, lasting(&r->o, high)) > left) break;
+        low = high;
+    }
+    while (high - low > 1) { /* more epochs take longer */
+        int middle = low + (high - low) / 2;
+        if (duration(&c, lasting(&r->o, middle)) <= left)
+            low = middle;
+        else
+            high = middle;
+    }
+    r->o = lasting(&r->o, low);
+done:
+    return rc;
+}

@@ -1,0 +1,242 @@
+/* folder.c: the folder of a run and what it was started with: images, log file, checkpoints, and
+ * the state that the training starts from. */
+#include "run/run.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "images/images.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *run_path(run *r, const char *name) {
+    snprintf(r->path, sizeof r->path, "%s/%s", r->to->out, name);
+    return r->path;
+}
+
+static bool exists(const char *path) {
+    struct stat at;
+    return stat(path, &at) == 0;
+}
+
+int run_open_folder(run *r) {
+    if (!r->to->out || !r->to->out[0])
+        return fail(CONR_EINVAL, "out: the run has no folder; give one");
+    if (r->leads && mkdir(r->to->out, 0777) && errno != EEXIST)
+        return fail(CONR_EFILE, "%s: %s; give a folder that can be created", r->to->out,
+                    strerror(errno));
+    bool begun = exists(run_path(r, "options.yaml"));
+    if (begun && !r->to->resume)
+        return fail(CONR_EINVAL,
+                    "%s: holds a run already; continue it with --resume, or choose another "
+                    "folder",
+                    r->to->out);
+    if (r->to->resume && !begun)
+        return fail(CONR_EFILE, "%s: holds no run to resume; start without --resume", r->to->out);
+    return 0;
+}
+
+int run_open_log(run *r) {
+    if (!r->leads) return 0;
+    const char *path = run_path(r, "log.jsonl");
+    r->log = fopen(path, "a");
+    if (!r->log) return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    /* what was logged after the checkpoint will be logged again */
+    if (ftruncate(fileno(r->log), r->state.log_bytes))
+        return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    fseek(r->log, 0, SEEK_END);
+    return 0;
+}
+
+/* ---- images ---------------------------------------------------------------------------------- */
+
+static uint64_t hash_text(uint64_t h, const char *text) { /* FNV-1a */
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return (h ^ 10) * 1099511628211u;
+}
+
+static int decoded(int64_t done, int64_t total, void *user) {
+    device *dev = user;
+    conr_progress p = {.stage = "decoding images", .done = done, .total = total};
+    return dev->on_progress && dev->on_progress(&p, dev->progress_user);
+}
+
+/* Each rank has opened the images on its own, perhaps on another machine. */
+static int same_images(run *r) {
+    int rc = 0;
+    uint64_t mine[2] = {(uint64_t)r->store.n, r->state.images};
+    uint64_t *all = memory_new("ranks", (size_t)r->ranks->count, sizeof mine);
+    TRY(all ? 0 : CONR_ENOMEM);
+    TRY(ranks_all_gather(r->ranks, mine, sizeof mine, all));
+    for (int i = 1; i < r->ranks->count; i++)
+        if (memcmp(all, all + 2 * i, sizeof mine))
+            TRY(fail(
+                CONR_EINVAL,
+                "images: %lld on rank 0, %lld on rank %d, or their names differ; give all ranks "
+                "the same --data",
+                (long long)all[0], (long long)all[2 * i], i));
+done:
+    free(all);
+    return rc;
+}
+
+int run_open_images(run *r) {
+    int rc = 0;
+    source *s = &r->images->source;
+    const train_options *o = &r->o;
+    store_options so = {.side = store_side_for(o->size),
+                        .threads = r->c->dev->threads,
+                        .tell = {decoded, r->c->dev}};
+    if (o->short_side > so.side) so.side = o->short_side;
+    char name[4096];
+    bool labeled = false;
+    TRY(store_open(s, &so, &r->store));
+    store_norm(s, &r->store, r->c->dev->threads, &r->norm);
+    r->state.images = 14695981039346656037u;
+    for (int64_t i = 0; i < s->n; i++) {
+        r->state.images = hash_text(r->state.images, source_name(s, i, name, sizeof name));
+        labeled = labeled || source_label(s, i) >= 0;
+    }
+    r->previous = memory_new("labels", (size_t)s->n, sizeof *r->previous);
+    if (labeled) r->truth = memory_new("labels", (size_t)s->n, sizeof *r->truth);
+    if (!r->previous || (labeled && !r->truth)) TRY(fail_memory("labels", (double)s->n * 12));
+    for (int64_t i = 0; labeled && i < s->n; i++) r->truth[i] = source_label(s, i);
+    TRY(same_images(r));
+done:
+    return rc;
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+/* What a checkpoint records about the run, besides the trainer's state. */
+static void note_state(run *r) {
+    r->state.steps = r->t->steps;
+    r->state.log_bytes = ftell(r->log);
+    r->state.seconds = r->before + clock_now() - r->began;
+}
+
+/* The new checkpoint is complete before the old one is renamed, and the old one is kept. */
+int run_save(run *r) {
+    int rc = 0;
+    char fresh[4096], now[4096], old[4096];
+    if (!r->leads) return 0;
+    snprintf(fresh, sizeof fresh, "%s/checkpoint.new.safetensors", r->to->out);
+    snprintf(now, sizeof now, "%s/checkpoint.safetensors", r->to->out);
+    snprintf(old, sizeof old, "%s/checkpoint.previous.safetensors", r->to->out);
+    note_state(r);
+    TRY(checkpoint_save(r->t, &r->state, fresh));
+    rename(now, old); /* there may be none yet */
+    if (rename(fresh, now)) TRY(fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno)));
+done:
+    return rc;
+}
+
+int run_keep(run *r, int epoch) {
+    int rc = 0;
+    char name[64];
+    if (!r->leads) return 0;
+    note_state(r);
+    snprintf(name, sizeof name, "checkpoint-%04d.safetensors", epoch);
+    TRY(checkpoint_save(r->t, &r->state, run_path(r, name)));
+    if (r->o.compact) {
+        snprintf(name, sizeof name, "compact-%04d", epoch);
+        TRY(checkpoint_save_compact(r->t, &r->state, run_path(r, name)));
+    }
+done:
+    return rc;
+}
+
+/* ---- where a training starts ----------------------------------------------------------------- */
+
+/* Loads the newest complete checkpoint.  After a crash between the two renames of run_save the name
+ * `checkpoint` is free, and the new one has its temporary name. */
+int run_resume(run *r) {
+    int rc = 0;
+    static const char *const names[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
+                                        "checkpoint.previous.safetensors"};
+    uint64_t images = r->state.images;
+    int i = 0;
+    while (i < 3 && !exists(run_path(r, names[i]))) i++;
+    TRY(ranks_broadcast(r->ranks, &i, sizeof i));
+    if (i == 3) return 0; /* stopped before the first one: start over */
+    TRY(checkpoint_load(r->t, run_path(r, names[i]), &r->state));
+    if (r->state.images != images)
+        TRY(fail(CONR_EINVAL, "%s: was trained on different images; give the same --data",
+                 r->to->out));
+    if (r->state.steps != r->t->steps)
+        TRY(fail(CONR_EINVAL, "%s: had %lld steps per epoch, now %lld; give the same --data",
+                 r->to->out, (long long)r->state.steps, (long long)r->t->steps));
+    /* K was chosen, but a crash came before it was written to options.yaml */
+    if (!r->o.clusters && r->t->clustered >= 0 && stage_of(&r->o, r->state.closed) == 2)
+        r->o.clusters = r->t->o.clusters = r->t->K;
+done:
+    return rc;
+}
+
+/* The path of RUN, RUN@EPOCH, a checkpoint file or the folder of a compact one. */
+static int find_from(const char *from, char *out, size_t size) {
+    const char *at = strrchr(from, '@');
+    char *end = NULL;
+    long epoch = at ? strtol(at + 1, &end, 10) : -1;
+    if (at && end != at + 1 && !*end && epoch >= 0) {
+        int length = (int)(at - from);
+        snprintf(out, size, "%.*s/checkpoint-%04ld.safetensors", length, from, epoch);
+        if (exists(out)) return 0;
+        snprintf(out, size, "%.*s/compact-%04ld", length, from, epoch);
+        if (exists(out)) return 0;
+        return fail(
+            CONR_EFILE,
+            "%s: no checkpoint of epoch %ld was kept; train with keep_every, or use the end "
+            "of stage 1",
+            from, epoch);
+    }
+    snprintf(out, size, "%s/checkpoint.safetensors", from);
+    if (exists(out)) return 0;
+    snprintf(out, size, "%s", from);
+    return exists(from) ? 0
+                        : fail(CONR_EFILE, "%s: does not exist; give the folder of a run", from);
+}
+
+/* Starts from the state of another run.  Epochs keep their numbers, so the schedule continues. */
+int run_start_from(run *r) {
+    int rc = 0;
+    char path[4096];
+    trainer *t = r->t;
+    checkpoint_state s;
+    TRY(find_from(r->to->from, path, sizeof path));
+    TRY(checkpoint_load(t, path, &s));
+    int64_t epoch = t->step / s.steps;
+    t->step = epoch * t->steps;
+    if (r->to->stage == 2) t->o.stage1_epochs = r->o.stage1_epochs = (int)epoch;
+    if (epoch >= last_epoch(&t->o))
+        TRY(fail(CONR_EINVAL, "%s: is at epoch %lld of %d; set %s higher", path, (long long)epoch,
+                 last_epoch(&t->o), last_epoch(&t->o) < t->o.epochs ? "until" : "epochs"));
+    /* cluster again: K and seed may differ from those of the other run */
+    t->clustered = -1;
+    r->state.closed = stage_of(&t->o, epoch) == 2 ? epoch - 1 : epoch;
+done:
+    return rc;
+}
+
+/* Initial weights of encoder and heads from a file, for both networks. */
+int run_init_from(run *r) {
+    int rc = 0;
+    trainer *t = r->t;
+    device *dev = t->dev;
+    size_t n = t->net.n_weights, m = t->net.n_running;
+    float *w = memory_new("weights", n, sizeof *w);
+    float *running = memory_new("weights", m + 1, sizeof *running);
+    TRY(w && running ? 0 : CONR_ENOMEM);
+    TRY(dev->op.get(dev, w, t->w, n * sizeof *w));
+    TRY(dev->op.get(dev, running, t->running, m * sizeof *running));
+    TRY(network_start(&t->net, r->to->init, w, running, NULL));
+    TRY(trainer_set_weights(t, w, running));
+done:
+    free(w);
+    free(running);
+    return rc;
+}

@@ -1,0 +1,96 @@
+/* run.h: one training from start to finish, and its folder.
+ *
+ *     run.c       the public call: open, train, write results
+ *     folder.c    the folder: images, log file, checkpoints, starting points
+ *     budget.c    how many epochs fit into a given time
+ *     plan.c      what the end of an epoch asks for
+ *     loop.c      the training loop and its log lines
+ *     results.c   model, features, labels, report, DONE
+ *     checkpoint.c, evaluate.c   know trainers and features, not runs
+ *
+ * Everything that follows from the state at a step is computed again after a resume, so a run that
+ * is stopped anywhere, even by SIGKILL, ends in the same bits as one that never stops.  The
+ * position of the loop is the trainer's step and the number of closed epochs (clustered and
+ * evaluated). */
+#ifndef CONR_RUN_H
+#define CONR_RUN_H
+
+#include "run/checkpoint.h"
+#include "run/evaluate.h"
+
+#include <stdio.h>
+
+/* The caller's callback.  With several ranks each of them calls its own, and their answers are
+ * combined after a step. */
+typedef struct asked {
+    conr_on_progress *on_progress;
+    void *user;
+    bool stop;
+} asked;
+
+typedef struct run {
+    conr *c;
+    ranks *ranks;
+    bool leads; /* rank 0, which writes the files */
+    asked asked;
+    conr_images *images;
+    const conr_train_options *to;
+    train_options o;
+    store store;
+    pixels_norm norm;
+    trainer *t;
+    checkpoint_state state;
+    FILE *log;
+    int64_t *truth;    /* [images] labels, or NULL if there are none */
+    int32_t *previous; /* [images] pseudo labels before the last clustering, valid if */
+    bool compared;     /* there were any */
+    double began;      /* clock at the start of this call */
+    double before;     /* seconds trained before it */
+    double interval;   /* clock at the last log line */
+    double stepping;   /* seconds spent in steps by this call */
+    int64_t stepped;   /* steps by this call */
+    int64_t timed;     /* how many of them `stepping` covers */
+    double last_loss;  /* mean of the last log line */
+    double epoch_loss; /* mean over the last closed epoch */
+    evaluation last;
+    char path[4096], choices[4096];
+} run;
+
+/* ---- folder.c -------------------------------------------------------------------------------- */
+
+/* OUT/name; valid until the next call. */
+const char *run_path(run *r, const char *name);
+/* Creates the folder, or finds the run to resume in it. */
+int run_open_folder(run *r);
+/* Decodes the images; labels, normalization, and a hash of their names. */
+int run_open_images(run *r);
+/* The log, cut to its length at the checkpoint. */
+int run_open_log(run *r);
+
+/* Replaces the checkpoint that --resume continues from. */
+int run_save(run *r);
+/* Writes a checkpoint that is never replaced, for --from RUN@EPOCH. */
+int run_keep(run *r, int epoch);
+
+/* The state to start from: this run's newest checkpoint, another run's, or a file of weights. */
+int run_resume(run *r);
+int run_start_from(run *r);
+int run_init_from(run *r);
+
+/* ---- budget.c -------------------------------------------------------------------------------- */
+
+/* Changes r->o so that the whole run takes the time given. */
+int run_fit_budget(run *r);
+
+/* ---- loop.c ---------------------------------------------------------------------------------- */
+
+/* Shows the caller a message. */
+void run_message(run *r, const char *message);
+/* Trains to the last epoch.  CONR_ESTOPPED: on request, after saving a checkpoint. */
+int run_loop(run *r);
+
+/* ---- results.c ------------------------------------------------------------------------------- */
+
+int run_results(run *r);
+
+#endif
