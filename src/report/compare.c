@@ -1,15 +1,19 @@
-/* compare.c: several runs beside each other.  Runs that differ in nothing but their seed are one
- * group: a row of the table with mean and deviation, a color of the curves. */
-#include "report/report.h"
-
+/* compare.c: the report that compares several runs.  Runs that differ only in their seed form one
+ * group: one row of the table with mean and deviation, one color of the curves. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "conr.h"
+#include "report/folder.h"
 #include "report/html.h"
 
+#include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_KEYS = 4, N_SCORES = 5 };
 static const char *const score_names[N_SCORES] = {"NMI", "ACC", "ARI", "20-NN", "Silhouette"};
@@ -362,7 +366,7 @@ static void write_runs(FILE *f, const comparison *c) {
     fputs("</tbody></table></div></section>\n", f);
 }
 
-int report_write_compare(FILE *f, const folder *run, int n) {
+static int write_comparison(FILE *f, const folder *run, int n) {
     int rc = 0;
     comparison c = {.run = run, .n = n};
     TRY(find_keys(&c));
@@ -392,5 +396,75 @@ int report_write_compare(FILE *f, const folder *run, int n) {
 done:
     free(c.group), free(c.of);
     arena_free(&c.memory);
+    return rc;
+}
+
+/* ---- opening the runs ------------------------------------------------------------------------ */
+
+static bool is_run(const char *folder) {
+    char path[PATH_MAX];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/options.yaml", folder);
+    return stat(path, &about) == 0;
+}
+
+/* The runs of a sweep's folder, by its sweep.json: they lie beside it, wherever it has gone. */
+static int add_sweep(const char *path, folder **run, int *n) {
+    int rc = 0;
+    char file[PATH_MAX], one[2 * PATH_MAX];
+    size_t i, j;
+    const json_t *combination, *entry;
+    snprintf(file, sizeof file, "%s/sweep.json", path);
+    json_t *o = json_load_file(file, 0, NULL);
+    if (!o)
+        TRY(fail(CONR_EFILE,
+                 "%s: holds neither a run (options.yaml) nor a sweep (sweep.json); give "
+                 "the --out of one",
+                 path));
+    json_array_foreach(json_object_get(o, "combinations"), i, combination) {
+        json_array_foreach(json_object_get(combination, "runs"), j, entry) {
+            const char *name = json_string_value(json_object_get(entry, "run"));
+            const char *slash = name ? strrchr(name, '/') : NULL;
+            if (!name || !json_is_null(json_object_get(entry, "error"))) continue;
+            snprintf(one, sizeof one, "%s/%s", path, slash ? slash + 1 : name);
+            folder *more = realloc(*run, ((size_t)*n + 1) * sizeof *more);
+            if (!more) TRY(fail_memory(path, sizeof *more));
+            *run = more;
+            TRY(folder_open(one, &(*run)[*n]));
+            ++*n;
+        }
+    }
+done:
+    json_decref(o);
+    return rc;
+}
+
+int conr_report_compare(conr *c, const char *const *paths, int n_paths, const char *out) {
+    static const char nav[] = "table\0Table\0figures\0Figures\0curves\0Curves\0runs\0Runs\0";
+    int rc = 0, n = 0;
+    folder *run = NULL;
+    file_new f = {0};
+    (void)c;
+    for (int i = 0; i < n_paths; i++) {
+        if (!is_run(paths[i])) {
+            TRY(add_sweep(paths[i], &run, &n));
+            continue;
+        }
+        folder *more = realloc(run, ((size_t)n + 1) * sizeof *more);
+        if (!more) TRY(fail_memory(paths[i], sizeof *more));
+        run = more;
+        TRY(folder_open(paths[i], &run[n]));
+        n++;
+    }
+    if (n == 0) TRY(fail(CONR_EINVAL, "%s: has no finished runs; let the sweep go on", paths[0]));
+    TRY(file_new_open(&f, out));
+    html_head(f.stream, "Comparison of runs", nav);
+    TRY(write_comparison(f.stream, run, n));
+    html_foot(f.stream);
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    for (int i = 0; i < n; i++) folder_close(&run[i]);
+    free(run);
     return rc;
 }

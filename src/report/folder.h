@@ -4,21 +4,11 @@
 
 #include "base/memory.h"
 #include "report/chart.h"
+#include "report/data.h"
 #include "settings/settings.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* RUN/data.json: the images that a run was trained on. */
-typedef struct folder_data {
-    const char *path;  /* absolute; NULL: not known */
-    const char *words; /* "image folder"; NULL: not known */
-    int64_t skipped;
-    const char *first_skipped;         /* why; NULL: none */
-    int width[2], height[2], channels; /* 0: not known */
-    const char **class_name;           /* [n_classes] */
-    int n_classes;
-} folder_data;
 
 /* The curves of log.jsonl, over epochs. */
 typedef struct folder_log {
@@ -54,5 +44,8 @@ void folder_close(folder *f); /* also after a failed open, or twice */
 
 /* The name of a class, or its number where names are not known (static memory). */
 const char *folder_class(const folder *f, int64_t label);
+
+/* The length of the folders that all n names share. */
+size_t folder_shared(const char *const *name, int64_t n);
 
 #endif

@@ -1,13 +1,11 @@
-/* report.h: all that a report of one run shows, as src/report.c has gathered it, and the writers of
- * its parts.  Writers compute nothing but places on the page. */
+/* report.h: everything that the report of one run shows, as gather.c collects it and section_*.c
+ * write it. */
 #ifndef CONR_REPORT_H
 #define CONR_REPORT_H
 
 #include "conr.h"
 #include "report/folder.h"
 #include "report/thumbs.h"
-
-#include <stdio.h>
 
 enum {
     REPORT_NEAR = 10,   /* neighbors shown of an image */
@@ -59,22 +57,5 @@ typedef struct report {
     int32_t *map_near[2]; /* [n_points,1+REPORT_NEAR] by distance, by affinity, as points; NULL:
                              the map is a sample */
 } report;
-
-/* The picture of an image as <img>; its name where there is none.  frame: a class of page.css, or
- * "". */
-void report_picture(FILE *f, const report *r, int64_t id, const char *frame);
-/* "#rrggbb" of cluster or class i (static memory, good for the last four calls). */
-const char *report_color(int i);
-void report_rgb(int i, unsigned char rgb[3]);
-
-void report_write_summary(FILE *f, const report *r);
-void report_write_clusters(FILE *f, const report *r);
-int report_write_map(FILE *f, const report *r);
-void report_write_neighbors(FILE *f, const report *r);
-void report_write_curves(FILE *f, const report *r);
-void report_write_settings(FILE *f, const report *r);
-
-/* Tables and charts of several runs; run: [n]. */
-int report_write_compare(FILE *f, const folder *run, int n);
 
 #endif

@@ -1,6 +1,6 @@
 /* map.c: the map: a picture of it for everyone, and the numbers for page.js, which draws it on a
  * canvas to pan, zoom and ask. */
-#include "report/report.h"
+#include "report/section.h"
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -34,7 +34,7 @@ static int write_picture(FILE *f, const report *r) {
     double half = PICTURE / 2.0 - MARGIN;
     for (int i = 0; i < r->n_points; i++) {
         int64_t id = r->point[i];
-        report_rgb(r->f->cluster[id], rgb);
+        section_rgb(r->f->cluster[id], rgb);
         disk(rgba, PICTURE / 2.0 + half * r->xy[2 * i], PICTURE / 2.0 + half * r->xy[2 * i + 1],
              r->kept[id] ? 2.2 : 1.0, rgb);
     }
@@ -60,31 +60,23 @@ static int write_array(FILE *f, const char *key, const uint16_t *value, size_t n
     return 0;
 }
 
-/* The length of the folders that all names share, to be left out. */
-static size_t shared_folders(const report *r) {
-    const char *first = r->f->image[r->point[0]];
-    size_t shared = strlen(first);
-    for (int i = 1; i < r->n_points; i++) {
-        const char *name = r->f->image[r->point[i]];
-        size_t at = 0;
-        while (at < shared && name[at] == first[at]) at++;
-        shared = at;
-    }
-    while (shared > 0 && first[shared - 1] != '/') shared--;
-    return shared;
-}
-
-static void write_names(FILE *f, const report *r) {
+/* Without the folders that all of them share. */
+static int write_names(FILE *f, const report *r) {
     enum { LONGEST = 60 };
-    size_t shared = shared_folders(r);
+    const char **all = memory_new("map", (size_t)r->n_points, sizeof *all);
+    if (!all) return CONR_ENOMEM;
+    for (int i = 0; i < r->n_points; i++) all[i] = r->f->image[r->point[i]];
+    size_t shared = folder_shared(all, r->n_points);
     fputs("\"names\":[", f);
     for (int i = 0; i < r->n_points; i++) {
-        const char *name = r->f->image[r->point[i]] + shared;
+        const char *name = all[i] + shared;
         size_t length = strlen(name);
         if (i) fputc(',', f);
         html_json(f, length > LONGEST ? name + length - LONGEST : name);
     }
     fputs("],\n", f);
+    free(all);
+    return 0;
 }
 
 static int write_numbers(FILE *f, const report *r) {
@@ -120,7 +112,7 @@ static int write_data(FILE *f, const report *r) {
     int rc = 0, classes = 0;
     fputs("<script type=\"application/json\" id=\"map-data\">{", f);
     TRY(write_numbers(f, r));
-    write_names(f, r);
+    TRY(write_names(f, r));
     for (int64_t i = 0; r->labeled && i < r->n; i++)
         if (r->f->label[i] >= classes && r->f->label[i] < 65535) classes = (int)r->f->label[i] + 1;
     fputs("\"classes\":[", f);
@@ -130,7 +122,7 @@ static int write_data(FILE *f, const report *r) {
     }
     fputs("],\n\"colors\":[", f);
     int colors = classes > r->K ? classes : r->K;
-    for (int k = 0; k < colors; k++) fprintf(f, "%s\"%s\"", k ? "," : "", report_color(k));
+    for (int k = 0; k < colors; k++) fprintf(f, "%s\"%s\"", k ? "," : "", section_color(k));
     fprintf(
         f, "],\n\"n\":%d,\"K\":%d,\"near\":%d,\"side\":%d,\"columns\":%d,\"sheets\":%d}</script>\n",
         r->n_points, r->K, REPORT_NEAR, r->sheet_side, SHEET_COLUMNS, r->n_sheets);
@@ -143,7 +135,7 @@ done:
     return rc;
 }
 
-int report_write_map(FILE *f, const report *r) {
+int section_write_map(FILE *f, const report *r) {
     int rc = 0;
     fputs("<section id=\"map\" aria-labelledby=\"h-map\">\n<h2 id=\"h-map\">Map</h2>\n<p>", f);
     if (r->n_points < r->n)
