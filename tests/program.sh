@@ -40,7 +40,7 @@ expect 2 2 "is empty" bench --threads ""
 expect 2 2 "is empty" bench --threads=
 expect 2 2 "two dashes" bench -q
 expect 0 1 "conr bench" bench -h
-expect 1 2 "no operation or shape" bench ops --only nothing
+expect 1 2 "matches no operation or shape" bench ops --only nothing
 for json in "" --json; do # and no table without rows
     [ -z "$("$conr" bench ops --only nothing $json 2>/dev/null)" ] || {
         echo "conr bench ops --only nothing $json: prints something"; failures=$((failures + 1)); }
@@ -52,7 +52,7 @@ expect 2 2 "no such benchmark" bench everything
 expect 2 2 "2 operands" bench ops ops
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
-expect 1 2 "no operation or shape has this" bench ops --device ref --only 17x17
+expect 1 2 "matches no operation or shape" bench ops --device ref --only 17x17
 
 expect 0 1 "| setting" train --settings
 expect 2 2 "--recipe: is missing" train
