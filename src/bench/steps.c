@@ -263,8 +263,8 @@ done:
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* The share of the gradient averaging over ranks that the backward pass hides, against the time that
- * the averaging takes by itself.  shown: seconds per step that remain visible. */
+/* The share of the gradient averaging over ranks that the backward pass hides, against the time
+ * that the averaging takes by itself.  shown: seconds per step that remain visible. */
 static int measure_overlap(const timed *x, double shown, double *overlap) {
     int rc = 0;
     double alone = 1e30;
@@ -280,8 +280,9 @@ done:
     return rc;
 }
 
-/* The time per step spent in collectives; before: the clocks before the r->steps timed steps.  Inside
- * a recorded step nothing can be timed, so a device that records runs a few more steps without. */
+/* The time per step spent in collectives; before: the clocks before the r->steps timed steps.
+ * Inside a recorded step nothing can be timed, so a device that records runs a few more steps
+ * without. */
 static int measure_collectives(const timed *x, ranks_times before, conr_bench_train_result *r) {
     int rc = 0, steps = r->steps;
     if (x->dev->op.moment) {
@@ -298,8 +299,8 @@ done:
     return rc;
 }
 
-/* Times whole steps first, then a few more by parts.  A device with a queue of its own is waited for
- * only once in 20 steps. */
+/* Times whole steps first, then a few more by parts.  A device with a queue of its own is waited
+ * for only once in 20 steps. */
 static int measure(const timed *x, conr_bench_train_result *r) {
     int rc = 0, count = x->dev->op.moment ? 20 : 1;
     double start, parts[PROFILE_KINDS];

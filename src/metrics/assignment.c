@@ -1,8 +1,8 @@
 /* assignment.c: shortest augmenting paths (Jonker & Volgenant 1987).
  *
- * Rows are assigned one at a time.  A row whose best column is taken looks for the cheapest chain of
- * exchanges with Dijkstra's algorithm.  Potentials of rows and columns (the dual variables) keep all
- * reduced costs, cost - row potential - column potential, at or above zero.  O(rows^2 cols);
+ * Rows are assigned one at a time.  A row whose best column is taken looks for the cheapest chain
+ * of exchanges with Dijkstra's algorithm.  Potentials of rows and columns (the dual variables) keep
+ * all reduced costs, cost - row potential - column potential, at or above zero.  O(rows^2 cols);
  * integers throughout, so the result is exact. */
 #include "metrics/assignment.h"
 

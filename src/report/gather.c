@@ -1,5 +1,5 @@
-/* gather.c: makes the report of a run: reads its folder, opens its images, calls gather_*.c for what
- * the report shows and section_*.c to write it. */
+/* gather.c: makes the report of a run: reads its folder, opens its images, calls gather_*.c for
+ * what the report shows and section_*.c to write it. */
 #include "report/gather.h"
 
 #include "base/file.h"

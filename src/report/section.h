@@ -1,5 +1,5 @@
-/* section.h: the sections of a report, from top to bottom, and what they share.  Sections only write
- * what has been gathered; they compute nothing but places on the page. */
+/* section.h: the sections of a report, from top to bottom, and what they share.  Sections only
+ * write what has been gathered; they compute nothing but places on the page. */
 #ifndef CONR_SECTION_H
 #define CONR_SECTION_H
 
@@ -14,8 +14,8 @@ void section_write_neighbors(FILE *f, const report *r);
 void section_write_curves(FILE *f, const report *r);
 void section_write_settings(FILE *f, const report *r);
 
-/* The picture of an image as <img>, or its name if there is no picture.  frame: a class of page.css,
- * or "". */
+/* The picture of an image as <img>, or its name if there is no picture.  frame: a class of
+ * page.css, or "". */
 void section_picture(FILE *f, const report *r, int64_t id, const char *frame);
 /* The color of cluster or class i; as text "#rrggbb" (static memory, good for the last four
  * calls). */

@@ -1,4 +1,5 @@
-/* section_summary.c: what was clustered, the scores, warnings, cluster sizes, clusters against classes. */
+/* section_summary.c: what was clustered, the scores, warnings, cluster sizes, clusters against
+ * classes. */
 #include "report/section.h"
 
 #include "report/html.h"
