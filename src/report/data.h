@@ -13,7 +13,7 @@ typedef struct folder_data {
     const char *path;  /* absolute; NULL: not known */
     const char *words; /* "image folder"; NULL: not known */
     int64_t skipped;
-    const char *first_skipped;         /* why; NULL: none */
+    const char *first_skipped;         /* the reason for the first; NULL: none */
     int width[2], height[2], channels; /* 0: not known */
     const char **class_name;           /* [n_classes] */
     int n_classes;

@@ -48,7 +48,7 @@ static int add_line(folder *f, const json_t *line) {
     double epoch = json_number_value(json_object_get(line, "epoch")), v;
     int rc = 0;
     if (warning) return add_warning(f, warning);
-    if (json_object_get(line, "objective")) { /* an evaluation: the warnings about it follow */
+    if (json_object_get(line, "objective")) { /* an evaluation: its warnings follow */
         l->earlier += l->n_warnings;
         l->n_warnings = 0;
     }
@@ -72,7 +72,7 @@ static int read_log(folder *f) {
     size_t room = 0;
     FILE *stream = path ? fopen(path, "r") : NULL;
     while (stream && rc == 0 && getline(&line, &room, stream) > 0) {
-        json_t *object = json_loads(line, 0, NULL); /* a line that was cut short is left out */
+        json_t *object = json_loads(line, 0, NULL); /* skips a line that was cut short */
         if (json_is_object(object)) rc = add_line(f, object);
         json_decref(object);
     }
@@ -91,7 +91,7 @@ int folder_open(const char *path, folder *out) {
     *out = (folder){0};
     out->path = keep(out, path);
     if (!out->path) return CONR_ENOMEM;
-    /* the last part of "runs/photos/" and of "." */
+    /* the last part, also of "runs/photos/" and of "." */
     char *real = realpath(path, NULL);
     const char *slash = real ? strrchr(real, '/') : NULL;
     out->name = keep(out, slash && slash[1] ? slash + 1 : path);
@@ -100,8 +100,8 @@ int folder_open(const char *path, folder *out) {
     data = path_of(out, "data.json");
     if (!options || !done || !data || !out->name) TRY(fail_memory(path, 4096));
     if (stat(options, &about))
-        TRY(fail(CONR_EFILE, "%s: holds no run (no options.yaml); give the --out of a training",
-                 path));
+        TRY(fail(CONR_EFILE,
+                 "%s: holds no run (no options.yaml); give the --out folder of a training", path));
     TRY(settings_read(&out->o, options));
     out->done = stat(done, &about) == 0;
     TRY(read_log(out));
@@ -214,11 +214,11 @@ int folder_read_images(folder *f) {
     char *labels = path_of(f, "labels.csv"), *features = path_of(f, "embeddings.npy");
     if (!labels || !features) TRY(fail_memory(f->path, 4096));
     if (stat(labels, &about) || stat(features, &about))
-        TRY(fail(CONR_EFILE, "%s: has no results yet; is its training done?", f->path));
+        TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
     TRY(read_labels(f, labels));
     TRY(npy_read_features(features, &f->features, &n, &f->d));
     if (n != f->n)
-        TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; make the run again",
+        TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; repeat the run",
                  features, (long long)n, (long long)f->n));
 done:
     free(labels), free(features);
@@ -241,7 +241,7 @@ const char *folder_class(const folder *f, int64_t label) {
     static _Thread_local unsigned at;
     const char *name = label >= 0 && label < f->data.n_classes ? f->data.class_name[label] : NULL;
     if (name && name[strspn(name, "0123456789")]) return name;
-    char *out = text[at++ % 4]; /* a bare number would not be taken for a class */
+    char *out = text[at++ % 4]; /* a bare number would not be understood as a class */
     if (name && strlen(name) < 16)
         snprintf(out, sizeof text[0], "class %s", name);
     else

@@ -1,4 +1,4 @@
-/* folder.h: what a run left in its folder, read back for a report. */
+/* folder.h: the results in the folder of a run, read back for a report. */
 #ifndef CONR_REPORT_FOLDER_H
 #define CONR_REPORT_FOLDER_H
 
@@ -15,11 +15,11 @@ typedef struct folder_log {
     series loss, lr, nmi, acc, ari, knn, silhouette, stability;
     double seconds, images_per_s; /* of the whole training; of its last line */
     const char **warning;         /* [n_warnings] of the last evaluation */
-    int n_warnings, earlier;      /* earlier: those of evaluations before it */
+    int n_warnings, earlier;      /* earlier: of the evaluations before it */
 } folder_log;
 
 typedef struct folder {
-    const char *path, *name; /* as given; its last part */
+    const char *path, *name; /* as given; the last part of the absolute path */
     train_options o;
     bool done;
     folder_log log;
@@ -40,9 +40,10 @@ typedef struct folder {
 int folder_open(const char *path, folder *out);
 /* labels.csv and embeddings.npy. */
 int folder_read_images(folder *f);
-void folder_close(folder *f); /* also after a failed open, or twice */
+void folder_close(folder *f); /* also after a failed open; may be called twice */
 
-/* The name of a class, or its number where names are not known (static memory). */
+/* The name of a class, or its number if names are not known (static memory, good for the last four
+ * calls). */
 const char *folder_class(const folder *f, int64_t label);
 
 /* The length of the folders that all n names share. */

@@ -1,5 +1,5 @@
-/* folder_test.c: a run's files read back: names that hold commas, quotes and line ends; lines that
- * were cut short; files that are no such files. */
+/* folder_test.c: the files of a run read back: names with commas, quotes and line breaks; lines
+ * that were cut short; broken files. */
 #include "base/test_help.h"
 
 #include "base/npy.h"
@@ -12,7 +12,7 @@ static const char *put(const char *name, const char *text) {
     return temporary_file(name, text, strlen(text));
 }
 
-static const char *here(void) { /* the folder that the files are in */
+static const char *here(void) { /* the folder of the temporary files */
     static char path[4096];
     snprintf(path, sizeof path, "%s", temporary_path("x"));
     *strrchr(path, '/') = 0;

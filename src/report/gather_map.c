@@ -1,4 +1,4 @@
-/* gather_map.c: the places of the map's points. */
+/* gather_map.c: the positions of the points of the map, by t-SNE. */
 #include "report/gather_parts.h"
 
 #include "base/memory.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int tell_map(int done, int total, void *user) {
+static int on_progress(int done, int total, void *user) {
     return device_report(user, "drawing the map", done, total) < 0;
 }
 
@@ -18,7 +18,7 @@ int gather_map(conr *c, report *r, const sample *s, const int32_t *near, int wid
     int32_t *fit = NULL;
     o.seed = (uint64_t)r->f->o.seed;
     o.threads = c->host->threads;
-    o.tell = tell_map, o.user = c->dev;
+    o.progress = on_progress, o.user = c->dev;
     r->n_points = s->n;
     r->point = memory_new("map", (size_t)s->n, sizeof *r->point);
     r->xy = memory_new("map", 2 * (size_t)s->n, sizeof *r->xy);

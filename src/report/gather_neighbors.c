@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum {
-    TELLING = 6, /* images whose two neighborhoods differ most, and */
-    DRAWN = 4    /* others, shown with their neighbors */
+    TELLING = 6, /* images shown because their two neighborhoods differ most */
+    DRAWN = 4    /* and images drawn at random */
 };
 
 /* ---- the search ------------------------------------------------------------------------------ */
@@ -88,8 +88,8 @@ done:
     return rc;
 }
 
-/* How much the second neighborhood has to show for an image: right ones (or, without labels, any)
- * that are not among the nearest, less those that it lost. */
+/* How much an image shows of the difference between its two neighborhoods: how many more neighbors
+ * of its class ConAff finds or, without labels, how many that are not among the nearest. */
 static double telling(const report *r, const sample *s, const lists *l, int i, int shown) {
     const int32_t *near = lists_row(l, 0, i), *affine = lists_row(l, 1, i);
     int fresh = 0, right[2] = {0};

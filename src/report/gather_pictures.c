@@ -12,7 +12,7 @@ static const size_t SHEET_BYTES = 9 << 20; /* of all sheets, before base64 */
 
 static int at_most(int value, int most) { return value < most ? value : most; }
 
-/* All images that the page shows one by one, each once. */
+/* All images that are shown one by one, without duplicates. */
 static int list_shown(report *r) {
     size_t room = (size_t)r->n_queries * (1 + 2 * REPORT_NEAR);
     int n = 0;
@@ -37,7 +37,7 @@ static int list_shown(report *r) {
     return 0;
 }
 
-/* The map's pictures, as large as their room allows. */
+/* The thumbnails of the map, as large as SHEET_BYTES allows. */
 static int gather_sheets(conr *c, report *r, const pictures *p) {
     int rc = 0, threads = c->host->threads;
     int side = r->n_points <= 2000 ? 64 : r->n_points <= 6000 ? 48 : r->n_points <= 12000 ? 32 : 28;

@@ -65,7 +65,8 @@ int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char
     *p = (pictures){0};
     *why = 0;
     if (!path) {
-        snprintf(why, size, "where the images are is not known; make the report again with --data");
+        snprintf(why, size,
+                 "the location of the images is not known; make the report again with --data");
         return 0;
     }
     if (conr_images_open(c, path, &o, NULL, NULL, &p->images) < 0) {
@@ -81,7 +82,7 @@ int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char
     if (found == 0 && given)
         TRY(fail(CONR_EINVAL, "%s: has none of the run's images; give those it was trained on",
                  path));
-    if (found == 0) snprintf(why, size, "%s has none of the run's images any more", path);
+    if (found == 0) snprintf(why, size, "%s no longer has any of the run's images", path);
 done:
     return rc;
 }

@@ -17,8 +17,8 @@ typedef struct pictures {
     int native; /* the shortest side of any image */
 } pictures;
 
-/* Opens the images at `given` or, if NULL, those that the run was trained on.  If those cannot be
- * opened, that is no failure: `why` gets the reason, else it is empty. */
+/* Opens the images at `given` or, if that is NULL, those that the run was trained on.  Only `given`
+ * images must exist; otherwise `why` gets the reason why there are none, or becomes empty. */
 int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char *why, size_t size);
 void pictures_close(pictures *p);
 

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Colors that are told apart on white and on near black; beyond them, hues a golden angle apart. */
+/* Colors that can be told apart on white and on near black; after those, hues a golden angle apart.
+ * */
 void section_rgb(int i, unsigned char rgb[3]) {
     static const unsigned char first[][3] = {
         {0x2f, 0x7d, 0xd1}, {0xe0, 0x7b, 0x1a}, {0x2c, 0x9a, 0x4b}, {0xd6, 0x45, 0x50},

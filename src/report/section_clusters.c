@@ -5,13 +5,14 @@
 
 #include <stdlib.h>
 
-/* The largest class of a cluster; -1 where there is none. */
+/* The row of cluster k in the confusion table; -1 if there is none. */
 static int row_of(const report *r, int k) {
     for (int i = 0; r->labeled && i < r->confusion.clusters; i++)
         if (r->confusion.cluster[i] == k) return i;
     return -1;
 }
 
+/* The most frequent class of a row, as a column. */
 static int main_class(const report *r, int row) {
     const int64_t *count = r->confusion.count + (size_t)row * r->confusion.classes;
     int best = 0;
@@ -20,6 +21,7 @@ static int main_class(const report *r, int row) {
     return best;
 }
 
+/* The shares of the most frequent classes of a row. */
 static void write_mix(FILE *f, const report *r, int row) {
     enum { SHOWN = 5 };
     const conr_confusion *m = &r->confusion;
@@ -51,6 +53,7 @@ static void write_mix(FILE *f, const report *r, int row) {
     free(used);
 }
 
+/* usual: the class that needs no frame; -1: no frames */
 static void write_sheet(FILE *f, const report *r, const char *title, const int64_t *id, int n,
                         int64_t usual) {
     if (n == 0) return;
@@ -75,21 +78,22 @@ static void write_cluster(FILE *f, const report *r, int k) {
                k, k, section_color(k), k, html_count(c->size), c->size == 1 ? "image" : "images");
     section_percent(f, (double)c->size / (double)r->n);
     fputs(" of all", f);
-    if (best >= 0) { html_print(f, "; mostly <strong>%s</strong>", folder_class(r->f, usual)); }
+    if (best >= 0) html_print(f, "; mostly <strong>%s</strong>", folder_class(r->f, usual));
     fputs("</p>\n", f);
     if (row >= 0) write_mix(f, r, row);
     write_sheet(f, r, "Most central", c->central, c->n_central, usual);
-    write_sheet(f, r, "On the boundary to others", c->boundary, c->n_boundary, usual);
+    write_sheet(f, r, "On the boundary", c->boundary, c->n_boundary, usual);
     fputs("</article>\n", f);
 }
 
 void section_write_clusters(FILE *f, const report *r) {
     int left_out = 0;
     fputs("<section id=\"clusters\" aria-labelledby=\"h-clusters\">\n"
-          "<h2 id=\"h-clusters\">Clusters</h2>\n<p>Central images are nearest to the middle of "
-          "their cluster; boundary images are nearly as near to another one.",
+          "<h2 id=\"h-clusters\">Clusters</h2>\n<p>Central images are closest to the center of "
+          "their cluster; boundary images are almost as close to another cluster.",
           f);
-    if (r->labeled) fputs(" Framed red: not of the cluster's most frequent class.", f);
+    if (r->labeled)
+        fputs(" A red frame marks images outside the most frequent class of their cluster.", f);
     fputs("</p>\n<div class=\"clusters\">\n", f);
     for (int k = 0; k < r->K; k++)
         if (r->cluster[k].n_central)
@@ -99,8 +103,8 @@ void section_write_clusters(FILE *f, const report *r) {
     fputs("</div>\n", f);
     if (left_out)
         html_print(f,
-                   "<p class=\"note\">The %d smallest clusters are not shown here; labels.csv has "
-                   "all of them.</p>\n",
-                   left_out);
+                   "<p class=\"note\">%d smaller %s not shown here; labels.csv lists all "
+                   "images.</p>\n",
+                   left_out, left_out == 1 ? "cluster is" : "clusters are");
     fputs("</section>\n", f);
 }

@@ -1,4 +1,5 @@
-/* section_curves.c: scores, loss and learning rate over epochs; purity over K. */
+/* section_curves.c: scores, loss and learning rate over epochs; purity over the number of
+ * neighbors. */
 #include "report/section.h"
 
 #include "report/html.h"
@@ -32,7 +33,7 @@ static void write_purity(FILE *f, const report *r) {
         {"ConAff", &r->purity[1], NULL, 1, false, false},
         {"Euclidean, without boundary images", &r->purity[2], NULL, 0, true, false},
         {"Euclidean", &r->purity[0], NULL, 0, false, false}};
-    chart c = {.title = "Purity: the share of an image's first K neighbors that are of its class",
+    chart c = {.title = "Purity: share of K nearest neighbors of the same class",
                .x_name = "K",
                .y_name = "purity",
                .line = line,
@@ -68,8 +69,8 @@ void section_write_curves(FILE *f, const report *r) {
     fputs("</div>\n", f);
     if (r->labeled)
         html_print(f,
-                   "<p class=\"note\">Boundary images are the %.0f&#8239;%% whose features lie "
-                   "nearest to another cluster (%s of them).</p>\n",
+                   "<p class=\"note\">Boundary images are the %.0f&#8239;%% of the images with the "
+                   "highest boundary ratio (%s images).</p>\n",
                    100 * (1 - r->fraction), html_count(r->n_boundary));
     fputs("</section>\n", f);
 }

@@ -1,5 +1,5 @@
-/* map.c: the map: a picture of it for everyone, and the numbers for page.js, which draws it on a
- * canvas to pan, zoom and ask. */
+/* section_map.c: the map: as a still picture, and as data for page.js, which draws it on a canvas
+ * where it can be moved, zoomed and clicked. */
 #include "report/section.h"
 
 #include "base/memory.h"
@@ -12,7 +12,7 @@
 
 enum { PICTURE = 800, MARGIN = 16 };
 
-/* A disk on the picture, its edge smoothed by coverage. */
+/* Draws a disk, its edge antialiased by coverage. */
 static void disk(unsigned char *rgba, double x, double y, double radius, const unsigned char *rgb) {
     for (int v = (int)(y - radius - 1); v <= (int)(y + radius + 1); v++)
         for (int u = (int)(x - radius - 1); u <= (int)(x + radius + 1); u++) {
@@ -41,7 +41,7 @@ static int write_picture(FILE *f, const report *r) {
     TRY(webp_encode(rgba, PICTURE, PICTURE, 4, 101, &out));
     html_print(f,
                "<img id=\"map-still\" width=\"%d\" height=\"%d\" alt=\"Map of %s images, colored "
-               "by cluster: images that look alike to the network lie together\" "
+               "by cluster: images that look similar to the network are close together\" "
                "src=\"data:image/webp;base64,",
                PICTURE, PICTURE, html_count(r->n_points));
     html_base64(f, out.bytes, out.n);
@@ -52,7 +52,7 @@ done:
     return rc;
 }
 
-/* A field of the JSON: numbers of 2 bytes, little-endian on every machine that we know. */
+/* A field of the JSON: 2-byte integers in base64, little-endian as on all machines we support. */
 static int write_array(FILE *f, const char *key, const uint16_t *value, size_t n) {
     fprintf(f, "\"%s\":\"", key);
     html_base64(f, value, n * sizeof *value);
@@ -60,7 +60,7 @@ static int write_array(FILE *f, const char *key, const uint16_t *value, size_t n
     return 0;
 }
 
-/* Without the folders that all of them share. */
+/* Without the folders that all names share. */
 static int write_names(FILE *f, const report *r) {
     enum { LONGEST = 60 };
     const char **all = memory_new("map", (size_t)r->n_points, sizeof *all);
@@ -126,7 +126,7 @@ static int write_data(FILE *f, const report *r) {
     fprintf(
         f, "],\n\"n\":%d,\"K\":%d,\"near\":%d,\"side\":%d,\"columns\":%d,\"sheets\":%d}</script>\n",
         r->n_points, r->K, REPORT_NEAR, r->sheet_side, SHEET_COLUMNS, r->n_sheets);
-    for (int i = 0; i < r->n_sheets; i++) { /* decoded when the map comes into view, not before */
+    for (int i = 0; i < r->n_sheets; i++) { /* decoded when the map scrolls into view */
         fprintf(f, "<script type=\"text/plain\" id=\"sheet%d\">", i);
         html_base64(f, r->sheet[i].bytes, r->sheet[i].n);
         fputs("</script>\n", f);
@@ -139,16 +139,16 @@ int section_write_map(FILE *f, const report *r) {
     int rc = 0;
     fputs("<section id=\"map\" aria-labelledby=\"h-map\">\n<h2 id=\"h-map\">Map</h2>\n<p>", f);
     if (r->n_points < r->n)
-        html_print(f, "%s of the %s images, drawn at random", html_count(r->n_points),
+        html_print(f, "%s of the %s images, chosen at random", html_count(r->n_points),
                    html_count(r->n));
     else
         html_print(f, "All %s images", html_count(r->n));
     fputs(
-        ", placed by t-SNE so that those with like features lie together. Small dots are boundary "
-        "images. Distances between groups mean little.<span class=\"js\"> Drag to pan, scroll or "
-        "pinch to zoom, point to see an image",
+        ", placed by t-SNE so that images with similar features are close together. Small dots are "
+        "boundary images. Distances between groups mean little.<span class=\"js\"> Drag to move, "
+        "scroll or pinch to zoom, hover over a dot to see its image",
         f);
-    fputs(r->map_near[0] ? ", click to see its neighbors" : "", f);
+    fputs(r->map_near[0] ? ", click it to see its neighbors" : "", f);
     fputs(".</span></p>\n<div id=\"map-tools\" class=\"tools\" hidden>\n", f);
     if (r->labeled)
         fputs("<label>Color by <select id=\"map-color\"><option value=\"cluster\">cluster</option>"
@@ -156,7 +156,7 @@ int section_write_map(FILE *f, const report *r) {
               f);
     fputs(
         "<label>Boundary images <select id=\"map-edge\"><option value=\"small\">small</option>"
-        "<option value=\"none\">hidden</option><option value=\"only\">alone</option></select>"
+        "<option value=\"none\">hidden</option><option value=\"only\">only</option></select>"
         "</label>\n<span class=\"buttons\"><button type=\"button\" id=\"map-in\" aria-label=\"Zoom "
         "in\">+</button><button type=\"button\" id=\"map-out\" aria-label=\"Zoom out\">&minus;"
         "</button><button type=\"button\" id=\"map-all\">Whole map</button></span></div>\n"

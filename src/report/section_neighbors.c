@@ -1,9 +1,9 @@
-/* section_neighbors.c: some images with their neighbors of both kinds. */
+/* section_neighbors.c: some images with their neighbors by distance and by affinity. */
 #include "report/section.h"
 
 #include "report/html.h"
 
-/* red: another class; green: right, but not among the nearest. */
+/* The frame of a neighbor.  bad: another class; hard: the same class, but not among the nearest. */
 static const char *frame_of(const report *r, const report_query *q, int kind, int at) {
     int64_t own = r->labeled ? r->f->label[q->id] : -1, id = q->near[kind][at];
     if (own < 0 || r->f->label[id] < 0) return "";
@@ -36,20 +36,26 @@ static void write_query(FILE *f, const report *r, const report_query *q) {
 void section_write_neighbors(FILE *f, const report *r) {
     if (r->n_queries == 0) return;
     fputs("<section id=\"neighbors\" aria-labelledby=\"h-neighbors\">\n"
-          "<h2 id=\"h-neighbors\">Neighbors</h2>\n<p>An image and its ten nearest: by the distance "
-          "of features (Euclidean) above, by contextual affinity (ConAff: whose neighbors are one "
-          "another's neighbors) below.",
+          "<h2 id=\"h-neighbors\">Neighbors</h2>\n<p>Each image with its ten nearest neighbors: "
+          "above by Euclidean distance between features, below by contextual affinity (ConAff), "
+          "which prefers images whose own neighborhoods overlap.",
           f);
     if (r->labeled)
-        fputs(" <span class=\"swatch bad\"></span> of another class; <span class=\"swatch "
-              "hard\"></span> a hard positive: right, and not among the Euclidean ten.",
+        fputs(" <span class=\"swatch bad\"></span> a different class; <span class=\"swatch "
+              "hard\"></span> a hard positive: the same class, but not among the ten Euclidean "
+              "neighbors.",
               f);
-    html_print(f,
-               " The first %d are images where the two differ most; the others are drawn at "
-               "random.</p>\n",
-               r->n_telling);
+    html_print(
+        f,
+        " The first %d were selected, from as many clusters as possible, to show where %s; the "
+        "others are chosen at random.</p>\n",
+        r->n_telling,
+        r->labeled ? "ConAff finds the most additional images of the same class"
+                   : "the two lists differ most");
+    if (r->labeled)
+        fputs("<p class=\"note\">How the two compare on average: purity, under Curves.</p>\n", f);
     if (r->pool < r->n)
-        html_print(f, "<p class=\"note\">Looked for among %s of the images.</p>\n",
+        html_print(f, "<p class=\"note\">Searched among %s images, chosen at random.</p>\n",
                    html_count(r->pool));
     for (int i = 0; i < r->n_queries; i++) write_query(f, r, &r->query[i]);
     fputs("</section>\n", f);

@@ -1,5 +1,4 @@
-/* section_summary.c: what was clustered, the scores, warnings, cluster sizes, clusters against
- * classes. */
+/* section_summary.c: what was clustered, the scores, warnings, cluster sizes, confusion table. */
 #include "report/section.h"
 
 #include "report/html.h"
@@ -30,18 +29,18 @@ static void write_tiles(FILE *f, const report *r) {
     tile(f, "Clusters", clusters, note[0] ? note : NULL);
     if (r->labeled) {
         tile_number(f, "NMI", r->scores.nmi, "shared information, 1 is best");
-        tile_number(f, "ACC", r->scores.acc, "right, clusters matched to classes");
-        tile_number(f, "ARI", r->scores.ari, "pairs that agree, 0 is chance");
+        tile_number(f, "ACC", r->scores.acc, "correct, clusters matched to classes");
+        tile_number(f, "ARI", r->scores.ari, "agreement on pairs, 0 is chance");
         if (from->log.knn.n)
             tile_number(f, "20-NN", from->log.knn.y[from->log.knn.n - 1],
-                        "neighbors that know the class");
+                        "accuracy by 20 nearest neighbors");
     }
-    if (!r->labeled) tile_number(f, "Silhouette", r->silhouette, "-1 to 1, higher is clearer");
+    if (!r->labeled) tile_number(f, "Silhouette", r->silhouette, "separation from -1 to 1");
     if (from->log.stability.n)
         tile_number(f, "Stability", from->log.stability.y[from->log.stability.n - 1],
                     "images that kept their cluster");
     if (from->log.seconds > 0) {
-        snprintf(rate, sizeof rate, "%s images a second",
+        snprintf(rate, sizeof rate, "%s images per second",
                  html_count((int64_t)from->log.images_per_s));
         tile(f, "Training", html_time(from->log.seconds), from->log.images_per_s > 0 ? rate : NULL);
     }
@@ -58,33 +57,33 @@ static void write_size(FILE *f, const folder_data *d) {
                 d->width[0], d->height[0], d->width[1], d->height[1]);
 }
 
-static void write_words(FILE *f, const report *r) {
+static void write_description(FILE *f, const report *r) {
     const folder *from = r->f;
     const train_options *o = &from->o;
-    html_print(f, "<p class=\"lead\">%s images were sorted by what they look like%s.</p>\n",
+    html_print(f, "<p class=\"lead\">%s images, grouped by what they look like%s.</p>\n",
                html_count(r->n),
-               r->labeled ? "; labels were looked at afterwards only, to score the result"
+               r->labeled ? "; labels were used only afterwards, to score the result"
                           : ", without any labels");
     fputs("<p>", f);
     if (from->data.words) {
-        html_print(f, "The images: %s", from->data.words);
+        html_print(f, "Images: %s", from->data.words);
         write_size(f, &from->data);
         if (from->data.path) html_print(f, ", at <code>%s</code>", from->data.path);
         fputs(". ", f);
     }
-    html_print(f, "The network: %s, seeing %d&#8239;&times;&#8239;%d pixels. ", o->encoder, o->size,
-               o->size);
+    html_print(f, "Network: %s, with inputs of %d&#8239;&times;&#8239;%d pixels. ", o->encoder,
+               o->size, o->size);
     int all = last_epoch(o), first = o->stage1_epochs < all ? o->stage1_epochs : all;
-    html_print(f, "The training: %d epochs of %s", first, o->framework);
+    html_print(f, "Training: %d epochs of %s", first, o->framework);
     if (all > first) {
-        html_print(f, ", then %d epochs that pull images towards their %s", all - first,
+        html_print(f, ", then %d epochs that pull each image toward its %s", all - first,
                    !strcmp(o->neighborhood, "conaff")  ? "contextually affinitive neighbors"
                    : !strcmp(o->neighborhood, "local") ? "nearest neighbors"
                                                        : "own views");
-        if (o->boundary) fputs(", holding back those between clusters", f);
+        if (o->boundary) fputs(", holding back images on cluster boundaries", f);
     }
-    html_print(f, "; batches of %d, seed %d, on %s. The run: <code>%s</code>.</p>\n", o->batch,
-               o->seed, o->device[0] ? o->device : "an unknown device", from->name);
+    html_print(f, "; batch size %d, seed %d, on %s. Run: <code>%s</code>.</p>\n", o->batch, o->seed,
+               o->device[0] ? o->device : "an unknown device", from->name);
 }
 
 static void write_warnings(FILE *f, const report *r) {
@@ -104,34 +103,34 @@ static void write_warnings(FILE *f, const report *r) {
                    html_count(from->data.skipped), from->data.skipped == 1 ? "image" : "images",
                    from->data.skipped == 1 ? "was" : "were",
                    from->data.first_skipped ? from->data.first_skipped : "damaged");
-    if (!from->done) fputs("<li>The run has not come to its end; go on with --resume</li>\n", f);
+    if (!from->done) fputs("<li>This run is not finished; continue it with --resume</li>\n", f);
     if (r->no_pictures) html_print(f, "<li>No pictures: %s</li>\n", r->no_pictures);
     fputs("</ul></div>\n", f);
 }
 
 static void write_sizes(FILE *f, const report *r) {
     chart_bar *bar = calloc((size_t)r->K, sizeof *bar);
-    char(*name)[2][16] = calloc((size_t)r->K, sizeof *name); /* and color */
+    char(*name)[2][16] = calloc((size_t)r->K, sizeof *name); /* and its color */
     if (bar && name) {
         for (int k = 0; k < r->K; k++) {
             snprintf(name[k][0], sizeof name[k][0], "%d", k);
             snprintf(name[k][1], sizeof name[k][1], "%s", section_color(k));
             bar[k] = (chart_bar){name[k][0], (double)r->cluster[k].size, name[k][1]};
         }
-        chart_bars(f, "Images of each cluster", "cluster", bar, r->K);
+        chart_bars(f, "Images per cluster", "cluster", bar, r->K);
     }
     free(bar), free(name);
 }
 
-enum { CONFUSION_MOST = 40 }; /* rows and columns of a table that still reads */
+enum { CONFUSION_MOST = 40 }; /* rows and columns of a table that can still be read */
 
-/* Clusters in the order of the classes that they were matched with. */
+/* Clusters in the order of the classes they are matched to. */
 static void write_confusion(FILE *f, const report *r) {
     const conr_confusion *m = &r->confusion;
     if (m->classes > CONFUSION_MOST || m->clusters > CONFUSION_MOST) return;
-    fputs("<figure class=\"confusion\"><figcaption>Clusters against classes: how many images they "
-          "share</figcaption>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-          "aria-label=\"Table of clusters against classes\"><table><thead><tr>"
+    fputs("<figure class=\"confusion\"><figcaption>Clusters and classes: number of images in "
+          "common</figcaption>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+          "aria-label=\"Table of clusters and classes\"><table><thead><tr>"
           "<th scope=\"col\">Cluster</th>",
           f);
     for (int j = 0; j < m->classes; j++)
@@ -154,8 +153,8 @@ static void write_confusion(FILE *f, const report *r) {
             }
             fputs("</tr>\n", f);
         }
-    fputs("</tbody></table></div><p class=\"note\">Outlined: the class that the cluster is matched "
-          "with under ACC.</p></figure>\n",
+    fputs("</tbody></table></div><p class=\"note\">Outlined: the class matched to the cluster "
+          "for ACC.</p></figure>\n",
           f);
 }
 
@@ -164,7 +163,7 @@ void section_write_summary(FILE *f, const report *r) {
     html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n",
                r->f->data.path ? section_name(r->f->data.path) : r->f->name, r->K,
                r->K == 1 ? "cluster" : "clusters");
-    write_words(f, r);
+    write_description(f, r);
     write_tiles(f, r);
     write_warnings(f, r);
     fputs("<div class=\"charts\">\n", f);
