@@ -1,5 +1,5 @@
 #!/bin/bash
-# The program as a user meets it: help, version, exit codes, one-line errors.
+# The program as a user sees it: help, version, exit codes, one-line errors.
 set -u
 conr=$1
 failures=0
@@ -41,7 +41,7 @@ expect 2 2 "is empty" bench --threads=
 expect 2 2 "two dashes" bench -q
 expect 0 1 "conr bench" bench -h
 expect 1 2 "matches no operation or shape" bench ops --only nothing
-for json in "" --json; do # and no table without rows
+for json in "" --json; do # and no table if there are no rows
     [ -z "$("$conr" bench ops --only nothing $json 2>/dev/null)" ] || {
         echo "conr bench ops --only nothing $json: prints something"; failures=$((failures + 1)); }
 done
