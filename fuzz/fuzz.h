@@ -1,7 +1,7 @@
-/* fuzz.h: what every fuzz target needs.
+/* fuzz.h: the entry point of every fuzz target.
  *
- * A target takes any bytes and must answer with success or an error, without a crash, a leak, a
- * hang or an absurd allocation.  scripts/fuzz.sh builds and runs them all. */
+ * A target takes any bytes and must return success or an error without a crash, a leak, a hang or
+ * an absurd allocation.  scripts/fuzz.sh builds and runs all targets. */
 #ifndef FUZZ_H
 #define FUZZ_H
 

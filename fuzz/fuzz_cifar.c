@@ -1,4 +1,5 @@
-/* fuzz_cifar.c: CIFAR records.  The first byte chooses CIFAR-10, CIFAR-100 fine or coarse. */
+/* fuzz_cifar.c: CIFAR records.  The first byte chooses between CIFAR-10, CIFAR-100 fine and coarse.
+ * */
 #include "fuzz.h"
 
 #include "images/source_forms.h"

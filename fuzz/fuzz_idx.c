@@ -1,5 +1,5 @@
-/* fuzz_idx.c: IDX files, gzipped or not.  First two bytes: length of the labels file, which
- * follows; the rest is the images file. */
+/* fuzz_idx.c: IDX files, gzipped or not.  The first two bytes are the length of the labels file
+ * that follows; the rest is the images file. */
 #include "fuzz.h"
 
 #include "images/source_forms.h"

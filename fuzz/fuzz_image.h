@@ -1,5 +1,5 @@
 /* fuzz_image.h: the body of the three targets for image files: header, then pixels at full size
- * and shrunk, as color and as gray. */
+ * in color, and reduced in gray. */
 #ifndef FUZZ_IMAGE_H
 #define FUZZ_IMAGE_H
 
@@ -13,7 +13,7 @@ static inline void fuzz_image(const uint8_t *bytes, size_t n) {
     decode_head head;
     image out = {0};
     int probed = decode_probe("fuzz", bytes, n, &head);
-    /* large true sizes cost time, not safety: enough to decode them shrunk */
+    /* large images only cost time: it is enough to decode them reduced */
     if (probed == 0 && (long)head.w * head.h <= 1 << 20) {
         if (decode("fuzz", bytes, n, 3, 0, &out) == 0 && (out.w != head.w || out.h != head.h))
             abort();

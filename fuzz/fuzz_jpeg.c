@@ -1,4 +1,4 @@
-/* fuzz_jpeg.c: JPEG files behind decode.h. */
+/* fuzz_jpeg.c: JPEG files, through decode.h. */
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {

@@ -1,4 +1,4 @@
-/* fuzz_png.c: PNG files behind decode.h. */
+/* fuzz_png.c: PNG files, through decode.h. */
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {

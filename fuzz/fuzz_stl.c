@@ -1,4 +1,5 @@
-/* fuzz_stl.c: STL-10 images and labels.  First byte: how many labels follow (255: none known). */
+/* fuzz_stl.c: STL-10 images and labels.  The first byte is the number of labels that follow
+ * (255: unlabeled). */
 #include "fuzz.h"
 
 #include "images/source_forms.h"

@@ -1,4 +1,4 @@
-/* fuzz_webp.c: WebP files behind decode.h. */
+/* fuzz_webp.c: WebP files, through decode.h. */
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {

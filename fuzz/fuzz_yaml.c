@@ -1,4 +1,4 @@
-/* fuzz_yaml.c: settings as a recipe holds them; what was read is written and read again. */
+/* fuzz_yaml.c: settings as in a recipe; what was read must survive being written and read again. */
 #include "fuzz.h"
 
 #include "base/options.h"

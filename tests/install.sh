@@ -1,6 +1,6 @@
 #!/bin/bash
-# An installation: files in place, a program that compiles against it by pkg-config and by CMake and
-# runs, completion that completes, a manual page that formats.
+# An installation: the files are in place, a program compiles against it with pkg-config and with
+# CMake and runs, shell completion completes, the manual page formats.
 set -u
 build=$1
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ for file in bin/conr include/conr.h lib/libconr.so lib/libconr.so.0 lib/pkgconfi
     share/man/man1/conr.1 share/bash-completion/completions/conr share/zsh/site-functions/_conr share/conr/recipes/demo.yaml; do
     [ -s "$work/x/$file" ] || complain "install: lacks $file"
 done
-mv "$work/x" "$work/moved" # nothing knows its place
+mv "$work/x" "$work/moved" # it must work from anywhere
 x=$work/moved
 "$x/bin/conr" --version | grep -q '^conr 0\.' || complain "the installed program does not run"
 
@@ -35,7 +35,7 @@ int main(void) {
 }
 C
 export PKG_CONFIG_PATH=$x/lib/pkgconfig
-# a library with sanitizers inside wants them loaded first
+# a library built with sanitizers needs them loaded first
 flags=$(nm -D "$x/lib/libconr.so" | grep -q __asan_init && echo -fsanitize=address,undefined)
 "${CC:-cc}" $flags "$work/user.c" $(pkg-config --cflags --libs conr) -Wl,-rpath,"$x/lib" -o "$work/user" || complain "pkg-config: does not compile"
 [ "$("$work/user")" = "$(pkg-config --modversion conr) 1" ] || complain "pkg-config: the program said '$("$work/user" 2>&1)'"
@@ -57,7 +57,7 @@ C
 { cmake -S "$work/cmake" -B "$work/cmake/b" -DCMAKE_PREFIX_PATH="$x" && cmake --build "$work/cmake/b"; } >"$work/log" 2>&1 || { complain "find_package: does not build"; cat "$work/log"; }
 "$work/cmake/b/user" >/dev/null || complain "find_package: the program does not run"
 
-# completed WORDS...: what bash offers for the last of them
+# completed WORDS...: what bash offers for the last word
 completed() {
     bash -c 'compopt() { :; }; source "$0"; COMP_WORDS=(conr "$@"); COMP_CWORD=$#; _conr; echo "${COMPREPLY[*]}"' \
         "$x/share/bash-completion/completions/conr" "$@"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Training under mpirun as a user meets it: one voice, one folder; a rank that is killed or fails
-# ends the run in seconds, and --resume goes on with another number of ranks; a stop is agreed on.
+# Training under mpirun as a user sees it: one rank prints, one folder; a rank that is killed or
+# fails ends the run within seconds, --resume continues with another number of ranks, and all ranks
+# stop together.
 #   mpirun.sh CONR MPIRUN
 set -u
 conr=$1 mpirun=$2
@@ -10,14 +11,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 complain() { echo "$*"; failures=$((failures + 1)); }
-# many N ARGS...: conr in N processes, at most a minute
+# many N ARGS...: conr in N processes, for at most a minute
 many() {
     local n=$1
     shift
     timeout 60 "$mpirun" -n "$n" "$conr" "$@" --device cpu --threads 1 >"$work/out" 2>"$work/err" </dev/null
 }
 ok() { many "$@" || { complain "conr $*: exit $?"; cat "$work/err"; }; }
-# refused N TEXT ARGS...: fails, with one line of ours, which has TEXT
+# refused N TEXT ARGS...: fails with one line from conr, which contains TEXT
 refused() {
     local n=$1 text=$2
     shift 2
@@ -26,7 +27,7 @@ refused() {
         complain "conr $*: not one line with '$text': $(cat "$work/err")"
 }
 
-# images N FOLDER: the first N of the sample as an IDX folder of their own
+# images N FOLDER: the first N images of the sample as an IDX folder
 number() { printf "\\x$(printf %02x $(($1 >> 8)))\\x$(printf %02x $(($1 & 255)))"; }
 images() {
     mkdir "$2"
@@ -59,7 +60,7 @@ Y
 recipe=(--recipe "$work/tiny.yaml" --data "$data")
 losses() { grep -o '"loss":[^,]*' "$work/$1/log.jsonl" | cut -c8-; }
 
-# ---- the same training by one and by two, told once
+# ---- the same training on one and on two ranks, reported once
 OMPI_COMM_WORLD_SIZE= "$conr" train "${recipe[@]}" --out "$work/one" --device cpu --threads 1 --quiet >"$work/one.out" || complain "alone: exit $?"
 ok 2 train "${recipe[@]}" --out "$work/two"
 [ "$(grep -c '^NMI' "$work/out")" = 1 ] || complain "not one result: $(cat "$work/out")"
@@ -69,7 +70,7 @@ paste <(losses one) <(losses two) | awk 'function abs(x) { return x < 0 ? -x : x
 [ "$(wc -l <"$work/one/log.jsonl")" = "$(wc -l <"$work/two/log.jsonl")" ] || complain "the log of two ranks is another"
 cmp -s <(cut -d, -f1,2 "$work/one/labels.csv") <(cut -d, -f1,2 "$work/two/labels.csv") || complain "two ranks end in other labels"
 
-# ---- features: the ranks share the work, and one writes
+# ---- features: the ranks share the work, one writes
 for n in 1 2; do
     many $n neighbors "$work/one/embeddings.npy" --out "$work/near$n.npy" --k 5 || complain "neighbors by $n: $(cat "$work/err")"
     many $n kmeans "$work/one/embeddings.npy" --clusters 4 --out "$work/labels$n.npy" || complain "kmeans by $n: $(cat "$work/err")"
@@ -78,12 +79,12 @@ done
 cmp -s "$work/near1.npy" "$work/near2.npy" || complain "two ranks find other neighbors"
 cmp -s "$work/labels1.npy" "$work/labels2.npy" || complain "two ranks find other clusters"
 
-# ---- mistakes are told once
+# ---- errors are reported once
 refused 2 "multiple of 6" train "${recipe[@]}" --set batch=33 --set accumulate=3 --out "$work/x"
 refused 2 "holds a finished run" train "${recipe[@]}" --out "$work/two"
 refused 2 "one process" info "$data"
 refused 2 "--recipe: is missing" train --data "$data" --out "$work/x"
-# a data folder that differs: the launcher's rank chooses it
+# a data folder that differs by rank: the launched script chooses it
 images 224 "$work/less"
 cat >"$work/each" <<S
 #!/bin/sh
@@ -93,7 +94,7 @@ S
 chmod +x "$work/each"
 timeout 60 "$mpirun" -n 2 "$work/each" >"$work/out" 2>"$work/err" && complain "other images were not noticed"
 [ "$(grep -c '^conr: ' "$work/err")" = 1 ] && grep -q '256 on rank 0, 224 on rank 1' "$work/err" || complain "other images: $(cat "$work/err")"
-# a rank that fails alone is heard
+# if only one rank fails, its error is reported
 sed "s|data=$work/less|data=$work/nowhere|" "$work/each" >"$work/each2"
 chmod +x "$work/each2"
 started=$SECONDS
@@ -102,7 +103,7 @@ timeout 60 "$mpirun" -n 2 "$work/each2" >"$work/out" 2>"$work/err" && complain "
 [ $((SECONDS - started)) -lt 15 ] || complain "a failed rank ended the run after $((SECONDS - started)) s"
 [ -e "$work/x/options.yaml" ] && complain "a refused run left files"
 
-# ---- begin NAME N: a long run in the background, until it is under way; pids: its ranks
+# ---- begin NAME N: starts a long run in the background, waits until it trains; pids: its ranks
 begin() {
     timeout 100 "$mpirun" -n "$2" "$conr" train "${recipe[@]}" --set epochs=4000 --set stage1_epochs=2 --out "$work/$1" \
         --device cpu --threads 1 --quiet >"$work/out" 2>"$work/err" </dev/null &
@@ -111,7 +112,7 @@ begin() {
     pids=$(pgrep -f -- "^$conr train .*--out $work/$1" | sort -n)
     [ "$(echo "$pids" | wc -l)" = "$2" ] || complain "$2 ranks, but processes $pids"
 }
-# over NAME SECONDS: it ends by then, and not with 0
+# over NAME SECONDS: it ends within that time, and not with 0
 over() {
     local started=$SECONDS
     wait $job && complain "$1: exit 0"
@@ -122,7 +123,7 @@ over() {
     done
     [ -e "$work/$1/checkpoint.safetensors" ] || complain "$1: no checkpoint"
 }
-# goes NAME N: --resume with N ranks goes on
+# goes NAME N: --resume with N ranks continues
 goes() {
     sed -i 's/^epochs:.*/epochs: 400/' "$work/$1/options.yaml"
     local at

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The program as a user meets it: help, version, exit codes, one-line errors.
+# The program as a user sees it: help, version, exit codes, one-line errors.
 set -u
 conr=$1
 failures=0
@@ -40,8 +40,8 @@ expect 2 2 "is empty" bench --threads ""
 expect 2 2 "is empty" bench --threads=
 expect 2 2 "two dashes" bench -q
 expect 0 1 "conr bench" bench -h
-expect 1 2 "no operation or shape" bench ops --only nothing
-for json in "" --json; do # and no table without rows
+expect 1 2 "matches no operation or shape" bench ops --only nothing
+for json in "" --json; do # and no table if there are no rows
     [ -z "$("$conr" bench ops --only nothing $json 2>/dev/null)" ] || {
         echo "conr bench ops --only nothing $json: prints something"; failures=$((failures + 1)); }
 done
@@ -52,7 +52,7 @@ expect 2 2 "no such benchmark" bench everything
 expect 2 2 "2 operands" bench ops ops
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
-expect 1 2 "no operation or shape has this" bench ops --device ref --only 17x17
+expect 1 2 "matches no operation or shape" bench ops --device ref --only 17x17
 
 expect 0 1 "| setting" train --settings
 expect 2 2 "--recipe: is missing" train

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The Python package on the library at hand, without installing anything.  The first Python that has
-# NumPy and pytest runs it, all of it or the tests that are named; torch and scikit-learn are tested where that Python has them.
+# Tests the Python package with the library just built, without installing anything: all tests or
+# those named.  Uses the first Python that has NumPy and pytest; tests with torch and scikit-learn
+# run if that Python has them.
 set -eu
 library=$1 tests=${2:-python/tests}
 cd "$(dirname "$0")/.."

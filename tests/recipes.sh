@@ -1,6 +1,6 @@
 #!/bin/bash
-# Recipes: every one parses, says what it should say, and docs/recipes.md lists the settings and
-# recipes there are.  With --update the list of settings in docs/recipes.md is written anew.
+# Every recipe parses and has its header, and docs/recipes.md lists all settings and recipes.  With
+# --update the list of settings in docs/recipes.md is rewritten.
 set -u
 conr=$1
 cd "$(dirname "$0")/.." || exit 1

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Reports in a real browser: report.py FILE.html... (Debian: chromium, chromium-driver,
-python3-selenium).  Every page is opened at 375 and 1440 pixels, light and dark, and must have its
-parts, no console error, no request to anywhere, no sideways scroll, text that contrasts by 4.5, and
-names for everything that can be operated; its map must answer to hovering, zooming and clicking.
+python3-selenium).  Every page is opened at 375 and 1440 pixels, light and dark, and must have all
+its sections, no console errors, no network requests, no sideways scrolling, a text contrast of at
+least 4.5, and names for all controls; its map must respond to hovering, zooming and clicking.
 AXE=axe.min.js adds axe-core's rules.  SHOTS=FOLDER keeps screenshots."""
 import json
 import os
@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
-SLOWEST = float(os.environ.get('SLOWEST', '2'))  # seconds until a page is there
+SLOWEST = float(os.environ.get('SLOWEST', '2'))  # seconds to load a page
 failures = 0
 
 
@@ -33,8 +33,8 @@ def browser():
     return webdriver.Chrome(service=Service('/usr/bin/chromedriver'), options=o)
 
 
-# Our own rules, so that the test needs nothing from outside Debian: text against what is behind it,
-# names of images and controls, ids used once, headings that skip no level, one h1, labels.
+# Our own rules, so that the test needs nothing from outside Debian: contrast of text and background,
+# names of images and controls, unique ids, no skipped heading levels, one h1, labels.
 CHECK = r"""
 const bad = [];
 const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return {r: m[0], g: m[1], b: m[2], a: m.length > 3 ? m[3] : 1}; };
@@ -84,7 +84,7 @@ def check_map(b, page):
                                'let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n', canvas)
     if painted < 50:
         complain(page, f'the map has {painted} painted pixels')
-    # the first point's place on the screen
+    # the position of the first point on the screen
     x, y = b.execute_script(
         'const d = JSON.parse(document.getElementById("map-data").textContent), t = atob(d.xy), c = arguments[0];'
         'const v = i => (t.charCodeAt(2 * i) + 256 * t.charCodeAt(2 * i + 1)) / 65535;'
@@ -112,7 +112,7 @@ def check_map(b, page):
     b.find_element(By.ID, 'map-all').click()
     time.sleep(0.3)
     if abs(zoom() - 1) > 0.01:
-        complain(page, 'the whole map does not come back')
+        complain(page, 'the button does not show the whole map')
     ActionChains(b, duration=50).move_to_element_with_offset(canvas, round(x), round(y)).click().perform()
     time.sleep(0.3)
     if '"conaff"' in b.execute_script('return document.getElementById("map-data").textContent') and \
@@ -153,7 +153,7 @@ def check(b, path, width, theme):
         if not b.find_elements(By.ID, part):
             complain(page, f'lacks {part}')
     if b.find_elements(By.CSS_SELECTOR, 'script[src], link[rel=stylesheet], iframe'):
-        complain(page, 'loads something')
+        complain(page, 'loads external files')
     b.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     for text in b.execute_script(CHECK):
         complain(page, text)
@@ -169,7 +169,7 @@ def check(b, path, width, theme):
     b.execute_script('scrollTo(0, 0)')
     button.click()
     if was == b.execute_script('return getComputedStyle(document.body).backgroundColor'):
-        complain(page, 'the button changes no colors')
+        complain(page, 'the button does not change the colors')
     button.click()
     if os.environ.get('SHOTS'):
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
@@ -178,7 +178,7 @@ def check(b, path, width, theme):
 
 
 def check_without_script(path):
-    """The main parts are there without JavaScript: the map as a picture, clusters, numbers."""
+    """Without JavaScript the main parts are there: the map as a picture, and the clusters."""
     b = browser()
     b.execute_cdp_cmd('Emulation.setScriptExecutionDisabled', {'value': True})
     b.get('file://' + os.path.abspath(path))

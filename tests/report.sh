@@ -1,6 +1,6 @@
 #!/bin/bash
-# Reports in a real browser (tests/report.py): of a run with labels whose class names and file names
-# are as nasty as can be, of one without labels, of one whose images are gone, and of a sweep.
+# Reports in a real browser (tests/report.py): of a run with labels and the nastiest class and file
+# names, of one without labels, of one whose images are gone, and of a sweep.
 set -euo pipefail
 conr=$(realpath "$1")
 here=$(realpath "$(dirname "$0")")
@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 export OMP_WAIT_POLICY=passive
 
-# 300 small PNG files in class folders, and flat ones of color, with three that are damaged
+# 300 small PNG files in class folders; the same in color in one folder, with three damaged files
 /usr/bin/python3 - "$here/../samples/fashion-mnist" <<'P'
 import gzip, os, struct, sys, zlib
 def png(path, side, color, rows):
@@ -55,9 +55,9 @@ Y
 train() { "$conr" train --recipe tiny.yaml --quiet "$@" >/dev/null 2>&1; }
 train --data named --out labeled --set clusters=10
 train --data flat --out plain --set clusters=3
-[ -s labeled/report.html ] && [ -s plain/report.html ] || { echo "a training wrote no report"; exit 1; }
-grep -q '<script>alert' labeled/report.html && { echo "a class name reached the page as it is"; exit 1; }
-grep -q '3 images could not be read' plain/report.html || { echo "skipped images are not told"; exit 1; }
+[ -s labeled/report.html ] && [ -s plain/report.html ] || { echo "a training run wrote no report"; exit 1; }
+grep -q '<script>alert' labeled/report.html && { echo "a class name reached the page unescaped"; exit 1; }
+grep -q '3 images could not be read' plain/report.html || { echo "skipped images are not reported"; exit 1; }
 cp -r plain gone
 mv flat elsewhere
 "$conr" report gone --quiet >out.txt

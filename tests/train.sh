@@ -1,7 +1,7 @@
 #!/bin/bash
-# Training as a user meets it: a run's folder, resuming after kill -9 and Ctrl-C with the same bits,
-# threads, --from, embed, assign, sweep, cluster, a full disk, JSON.  A few hundred images of the
-# sample and a tiny network: seconds.
+# Training as a user sees it: the folder of a run, resuming after kill -9 and Ctrl-C with the same
+# bits, threads, --from, embed, assign, sweep, cluster, a full disk, JSON.  Takes seconds: a few
+# hundred images of the sample and a tiny network.
 set -u
 conr=$1
 here=$(dirname "$0")
@@ -9,11 +9,11 @@ sample=$here/../samples/fashion-mnist
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
-one=(--threads 1) # so little work is fastest so, above all beside other tests
+one=(--threads 1) # fastest for so little work, especially beside other tests
 complain() { echo "$*"; failures=$((failures + 1)); }
-# ok ARGS...: succeeds, quietly
+# ok ARGS...: succeeds
 ok() { "$conr" "$@" --quiet "${one[@]}" >"$work/out" 2>"$work/err" </dev/null || { complain "conr $*: exit $?"; cat "$work/err"; }; }
-# refused CODE TEXT ARGS...: exits with CODE and one line of error that has TEXT
+# refused CODE TEXT ARGS...: exits with CODE and one line of error that contains TEXT
 refused() {
     local code=$1 text=$2 got
     shift 2
@@ -23,16 +23,16 @@ refused() {
     [ "$(wc -l <"$work/err")" = 1 ] && grep -qE '^conr: .+; .+' "$work/err" && grep -qF -- "$text" "$work/err" ||
         complain "conr $*: not one line with '$text': $(cat "$work/err")"
 }
-# has TEXT: the last ok printed it
+# has TEXT: the last ok printed TEXT
 has() { grep -qF -- "$1" "$work/out" || complain "lacks '$1': $(cat "$work/out")"; }
-# same A B: two runs ended in the same bits
+# same A B: two runs ended with the same bits
 same() {
     for file in model.safetensors labels.csv embeddings.npy centroids.npy; do
         cmp -s "$work/$1/$file" "$work/$2/$file" || complain "$1 and $2 differ in $file"
     done
 }
 
-# the first images of the sample as an IDX folder of their own
+# the first images of the sample as an IDX folder
 n=384
 data=$work/data
 mkdir "$data"
@@ -62,7 +62,7 @@ log_every: 4
 Y
 recipe=(--recipe "$work/tiny.yaml" --data "$data")
 
-# ---- one run, and what it leaves
+# ---- one run and its files
 started=$(date +%s%N)
 ok train "${recipe[@]}" --out "$work/whole"
 took=$((($(date +%s%N) - started) / 1000000))
@@ -79,7 +79,7 @@ ok info "$work/whole"
 has "a run, finished"
 has "width: 4"
 ok eval --truth "$work/whole/labels.csv" --truth-column label --pred "$work/whole/labels.csv" --pred-column cluster
-# the report again: from the files it gives what the training gave, whatever the threads; moved images are found
+# a report made again from the files equals that of the training, for any number of threads; moved images are found
 ok report "$work/whole" --out "$work/one.html"
 has "$n images in"
 cmp -s "$work/one.html" "$work/whole/report.html" || complain "conr report differs from the training's"
@@ -104,7 +104,7 @@ one=(--threads 1)
 grep -q '^{' "$work/out" && grep -q '"nmi"' "$work/out" && [ "$(tail -1 "$work/out")" = "}" ] || complain "train --json: $(cat "$work/out")"
 same whole again
 
-# ---- interruptions: three times kill -9 at random moments, then Ctrl-C, then to the end
+# ---- interruptions: kill -9 at three random moments, then Ctrl-C, then to the end
 begin=(train "${recipe[@]}" --out "$work/killed")
 goon=(train --resume --data "$data" --out "$work/killed")
 next=("${begin[@]}")
@@ -120,7 +120,7 @@ done
 ok "${next[@]}"
 same whole killed
 
-# stopped NAME SIGNAL: begins a run, stops it in the middle: 130, and one line that says how to go on
+# stopped NAME SIGNAL: starts a run, stops it midway: 130, and one line that says how to continue
 stopped() {
     "$conr" train "${recipe[@]}" --set epochs=400 --set stage1_epochs=3 --out "$work/$1" --quiet "${one[@]}" >/dev/null 2>"$work/err" &
     local pid=$! i
@@ -140,16 +140,16 @@ refused 1 "no run to go on with" train --resume --data "$data" --out "$work/nowh
 ok info "$work/int" --json
 has '"finished": false'
 
-# ---- stage 2 from a checkpoint: the same as having gone on
+# ---- stage 2 from a checkpoint: the same as continuing
 ok train "${recipe[@]}" --from "$work/whole@3" --stage 2 --out "$work/second"
 same whole second
-# the end of stage 1 is kept whole though no other checkpoint was written before it
+# a complete checkpoint is kept at the end of stage 1, even if it is the first one
 ok train "${recipe[@]}" --set checkpoint_every=100 --out "$work/rare"
 ok train "${recipe[@]}" --from "$work/rare@3" --stage 2 --out "$work/rare2"
 same whole rare2
 refused 1 "@77" train "${recipe[@]}" --from "$work/whole@77" --stage 2 --out "$work/x"
 
-# ---- the paper's table, in small
+# ---- the table of the paper, in small
 if ! CONR="$conr" UNTIL=5 RECIPE="$work/tiny.yaml" "$(dirname "$0")/../scripts/paper.sh" "$data" "$work/paper" >"$work/out" 2>&1; then
     complain "scripts/paper.sh: $(tail -n 3 "$work/out")"
 fi
@@ -168,7 +168,7 @@ ok assign "$work/whole" "$data" --out "$work/a.csv" --json
 has '"nmi"'
 refused 1 "$work/data" embed "$data" "$data" --out "$work/x.npy"
 
-# ---- sorted into folders: images of arrays as PNG files, which are images again
+# ---- sorted into folders: images of arrays become PNG files that can be read again
 ok assign "$work/whole" "$data" --out "$work/a.csv" --sort-into "$work/sorted/png"
 [ "$(find "$work/sorted/png" -name '*.png' | wc -l)" = $n ] || complain "--sort-into: not $n images"
 line=$(sed -n 8p "$work/whole/labels.csv") # image 6
@@ -197,14 +197,14 @@ ok eval --truth "$work/oddrun/labels.csv" --pred "$work/a.csv"
 has 'NMI 1.0000'
 ok report "$work/oddrun" --out "$work/odd.html"
 
-# ---- for other programs (what is in the files: export_test)
+# ---- export for other programs (export_test checks the contents)
 ok export "$work/whole" --out "$work/e.onnx"
 ok export "$work/whole" --out "$work/e.safetensors" --projector --json
 has '"format": "safetensors"'
 ok export "$work/whole/model.safetensors" --format onnx --out "$work/e2"
 cmp -s "$work/e.onnx" "$work/e2" || complain "export differs from itself"
 ok train "${recipe[@]}" --set epochs=1 --set stage1_epochs=1 --init "$work/e.safetensors" --out "$work/init"
-# of a model with other heads the encoder alone is taken
+# from a model with other heads only the encoder is taken
 ok train "${recipe[@]}" --set epochs=1 --set stage1_epochs=1 --set hidden=48 --set lr=1e-9 --init "$work/whole/model.safetensors" --out "$work/init2"
 refused 2 "--format" export "$work/whole" --out "$work/e"
 refused 2 "no such format" export "$work/whole" --out "$work/x" --format tf
@@ -222,7 +222,7 @@ has '"deviation"'
 refused 1 "another --out" "${sweep[@]}" --set lr=0.2
 refused 2 "--seeds" sweep "${recipe[@]}" --grid seed=1,2 --out "$work/x"
 
-# ---- the main job, with K unknown and settings of its own
+# ---- `conr cluster`, which chooses K and its own settings
 ok cluster "$data" --clusters auto:2-12 --out "$work/deep/er/auto" --set width=4 --set size=16 --set epochs=4 --set hidden=32 --set restarts=2 --sort-into "$work/sorted/auto"
 has "clusters"
 [ "$(find "$work/sorted/auto" -name '*.png' | wc -l)" = $n ] || complain "cluster --sort-into: not $n images"

@@ -1,4 +1,5 @@
-/* features.c: how fast neighborhoods, k-means and scores are on this machine. */
+/* features.c: the benchmarks of everything that works on features: neighborhoods, k-means, scores.
+ * They call the public functions, as a program would. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -11,7 +12,7 @@
 
 enum { D = 256, CENTERS = 30 };
 
-/* n rows of D numbers around CENTERS centers, of unequal share; owned by the caller. */
+/* n rows of D floats around CENTERS centers of unequal weight; owned by the caller. */
 static float *draw_features(const conr *c, int n) {
     float *x = memory_new("bench", (size_t)n * D, sizeof *x);
     float *center = memory_new("bench", (size_t)CENTERS * D, sizeof *center);
@@ -30,7 +31,7 @@ static float *draw_features(const conr *c, int n) {
     return x;
 }
 
-/* The best of some repetitions of neighborhoods of n rows. */
+/* The fastest of `repeat` searches for the neighborhoods of n rows. */
 static int time_neighbors(conr *c, int n, int repeat, double *best) {
     conr_neighbors_options o = conr_neighbors_defaults();
     int rc = 0;
@@ -85,7 +86,7 @@ done:
     return rc;
 }
 
-/* Scores of 20,000 samples in 200 clusters and as many classes, half of them right. */
+/* Scores of 20,000 samples in K clusters and K classes, half of them right. */
 static int time_scores(int K, double *best) {
     enum { N = 20000 };
     static int64_t truth[N], pred[N];

@@ -1,4 +1,5 @@
-/* bench.c: measuring: this machine's peaks, and every operation of a device. */
+/* ops.c: benchmarks of single operations: the peaks of this machine, then every operation of a
+ * device, checked against ref and timed on the one list of cases. */
 #include "context/context.h"
 
 #include "base/clock.h"
@@ -26,7 +27,7 @@ int conr_bench_peaks(conr *c, double *flops, double *bytes) {
     return 0;
 }
 
-/* Best time of one run, repeated for about `seconds`, but at least once. */
+/* The best time of a run, repeated for about `seconds` but at least once. */
 static int time_trial(trial *t, device *dev, double seconds, double *best) {
     int rc = 0;
     double start = clock_now();
@@ -42,7 +43,7 @@ done:
     return rc;
 }
 
-/* The error of a case against ref, at the small size; -1 on ref itself. */
+/* The error of a case against ref, at the small size; -1 if the device is ref itself. */
 static int check_case(device *dev, device *ref, const op_case *c, double *error) {
     int rc = 0;
     trial *got = NULL, *want = NULL;
@@ -101,8 +102,8 @@ int conr_bench_ops(conr *c, const char *only, double seconds_per_case, conr_on_b
                   "please report this machine",
                   c->dev->name, wrong, run);
     else if (run == 0)
-        rc = fail(CONR_EINVAL, "only %s: no operation or shape has this; without it all are listed",
-                  only);
+        rc = fail(CONR_EINVAL,
+                  "only %s: matches no operation or shape; leave it out to list them all", only);
 done:
     device_close(ref);
     return rc;

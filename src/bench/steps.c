@@ -1,5 +1,5 @@
-/* steps.c: a training step, timed: a network's forward + backward, or a whole step of BYOL or
- * CoNR as the trainer does it, its views included. */
+/* steps.c: benchmarks of training steps: forward + backward of a network ("plain"), or a whole step
+ * of BYOL or CoNR as the trainer does it, views included ("whole"). */
 #include "train/train.h"
 
 #include "base/clock.h"
@@ -22,11 +22,12 @@ conr_bench_train_options conr_bench_train_defaults(void) {
                                       .seconds = 3};
 }
 
-/* What is timed: `count` steps queued, or one by one where parts are looked at. */
+/* What is timed.  steps: runs `count` steps and waits for them; recorded: as one recording, if the
+ * device can, else operation by operation. */
 typedef struct timed {
     device *dev;
     ranks *ranks;
-    float *dw; /* [n_weights]: what the ranks average */
+    float *dw; /* [n_weights], averaged over the ranks */
     size_t n_weights;
     double seconds; /* to repeat for */
     int (*steps)(void *arg, int count, bool recorded);
@@ -40,7 +41,7 @@ typedef struct plain {
     ranks *ranks;
     network net;
     conr_bench_train_options o;
-    int own; /* this rank's images of a batch */
+    int own; /* images of the batch on this rank */
     int d;
     pass *pass;
     float *w, *dw, *running, *y; /* y: [batch,d] */
@@ -109,7 +110,7 @@ static int open_plain(conr *c, const conr_bench_train_options *o, plain *b) {
     TRY(spec_of(o, &spec));
     *b = (plain){.dev = c->dev, .o = *o, .ranks = &c->ranks, .own = o->batch / c->ranks.count};
     if (b->own * c->ranks.count != o->batch)
-        TRY(fail(CONR_EINVAL, "batch %d: no multiple of %d ranks; change one of them", o->batch,
+        TRY(fail(CONR_EINVAL, "batch %d: not a multiple of %d ranks; change one of them", o->batch,
                  c->ranks.count));
     TRY(network_new(&spec, &b->net));
     b->d = b->net.layer[b->net.n_layers - 1].co;
@@ -120,10 +121,12 @@ static int open_plain(conr *c, const conr_bench_train_options *o, plain *b) {
                       .backward = true,
                       .recompute = o->recompute,
                       .shared = c->ranks.talks};
-    TRY(open_weights(b)); /* first: the host's copy is gone before the activations come */
+    TRY(open_weights(
+        b)); /* first, so that the host copy is freed before activations are allocated */
     TRY(pass_bytes(b->dev, &b->net, &p, &bytes));
     b->bytes += bytes;
-    TRY(pass_new(b->dev, b->ranks, &b->net, &p, &b->pass)); /* too large a batch fails here */
+    TRY(pass_new(b->dev, b->ranks, &b->net, &p,
+                 &b->pass)); /* a batch that is too large fails here */
     TRY(open_images(b));
     TRY(floats(b, (size_t)b->own * b->d, &b->y));
 done:
@@ -139,7 +142,8 @@ static void close_plain(plain *b) {
     network_free(&b->net);
 }
 
-/* As PyTorch's bench does it: the gradient of half the sum of squared features. */
+/* The loss is half the sum of squared features, whose gradient is the features: as in the PyTorch
+ * benchmark of bench/. */
 static int plain_step(void *arg) {
     int rc = 0;
     plain *b = arg;
@@ -165,7 +169,7 @@ done:
 /* ---- a whole step ---------------------------------------------------------------------------- */
 
 typedef struct whole {
-    store store; /* noise; owned here */
+    store store; /* of noise; owned */
     unsigned char *pixels;
     trainer *t;
 } whole;
@@ -192,7 +196,7 @@ done:
     return rc;
 }
 
-/* Noise of the wanted size, and pseudo labels where stage 2 asks for some. */
+/* A trainer on images of noise, with arbitrary pseudo labels for stage 2. */
 static int open_whole(conr *c, const conr_bench_train_options *o, whole *b) {
     enum { BATCHES = 4, K = 10 };
     int rc = 0;
@@ -246,8 +250,8 @@ done:
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* How much of the gradients' way over the ranks the backward pass hides: against the same way with
- * nothing beside it. */
+/* The share of the gradient averaging over ranks that the backward pass hides, against the time
+ * that the averaging takes by itself.  shown: seconds per step that remain visible. */
 static int measure_overlap(const timed *x, double shown, double *overlap) {
     int rc = 0;
     double alone = 1e30;
@@ -263,8 +267,9 @@ done:
     return rc;
 }
 
-/* What a step spends with the other ranks; before: at the start of r->steps of them.  A recorded
- * step keeps that to itself, so a device that records makes some more without. */
+/* The time per step spent in collectives; before: the clocks before the r->steps timed steps.
+ * Inside a recorded step nothing can be timed, so a device that records runs a few more steps
+ * without. */
 static int measure_collectives(const timed *x, ranks_times before, conr_bench_train_result *r) {
     int rc = 0, steps = r->steps;
     if (x->dev->op.moment) {
@@ -281,12 +286,12 @@ done:
     return rc;
 }
 
-/* Times whole steps first, then once more by parts.  A device with a queue of its own is only
- * waited for now and then. */
+/* Times whole steps first, then a few more by parts.  A device with a queue of its own is waited
+ * for only once in 20 steps. */
 static int measure(const timed *x, conr_bench_train_result *r) {
     int rc = 0, count = x->dev->op.moment ? 20 : 1;
     double start, parts[PROFILE_KINDS];
-    TRY(x->steps(x->arg, 3, true)); /* warm: pages, caches; engines chosen, the step recorded */
+    TRY(x->steps(x->arg, 3, true)); /* warm up: pages, caches, choice of kernels, the recording */
     start = clock_now();
     r->seconds = 1e30;
     ranks_times spent = ranks_time();
@@ -320,7 +325,7 @@ done:
     return rc;
 }
 
-/* Multiply-adds of an image's forward pass through the layers before `end`. */
+/* Multiply-adds of the forward pass of one image through the layers before `end`. */
 static double work_until(const network *net, int end) {
     double sum = 0;
     for (int i = 0; i < end; i++) {

@@ -1,6 +1,6 @@
-/* metrics.c: scores of a clustering against true classes, all from the table of how clusters and
- * classes meet. */
-#include "metrics/match.h"
+/* metrics.c: NMI, ACC and ARI of a clustering against true classes, all from the confusion table:
+ * how many samples each cluster shares with each class. */
+#include "metrics/assignment.h"
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CELLS = 1 << 27 }; /* of the table: 1 GiB; more means that ids were given for labels */
+enum { MAX_CELLS = 1 << 27 }; /* of the table, 1 GiB: with more, the labels are probably ids */
 
-/* The different labels of one side, and where each stands among them. */
+/* The distinct labels of one side, and the position of each among them. */
 typedef struct labeling {
     int64_t *value; /* [count], ascending; owned */
     int64_t count;
     int64_t low;    /* value[0] */
-    int32_t *place; /* [span]: of low, low+1, ..; NULL where labels lie too far apart; owned */
+    int32_t *place; /* [span]: position of low, low+1, ..; NULL if the range is too wide; owned */
 } labeling;
 
 static int by_value(const void *a, const void *b) {
@@ -25,7 +25,7 @@ static int by_value(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* Labels in a narrow range, as usual: no sorting.  span: largest - smallest + 1 */
+/* The usual case, labels in a narrow range: no sorting.  span: largest - smallest + 1 */
 static int mark_labels(const int64_t *labels, const int64_t *truth, int64_t n, int64_t span,
                        labeling *l) {
     l->place = calloc((size_t)span, sizeof *l->place);
@@ -40,7 +40,7 @@ static int mark_labels(const int64_t *labels, const int64_t *truth, int64_t n, i
     return 0;
 }
 
-/* Looks at the samples whose true label is not -1; there is at least one. */
+/* Only of the samples whose true label is not -1; there is at least one. */
 static int labeling_make(const int64_t *labels, const int64_t *truth, int64_t n, labeling *l) {
     int64_t kept = 0, high = INT64_MIN;
     uint64_t span;
@@ -53,7 +53,7 @@ static int labeling_make(const int64_t *labels, const int64_t *truth, int64_t n,
         if (labels[i] < l->low) l->low = labels[i];
         if (labels[i] > high) high = labels[i];
     }
-    span = (uint64_t)high - (uint64_t)l->low; /* may be beyond an int64 */
+    span = (uint64_t)high - (uint64_t)l->low; /* may exceed an int64 */
     if (span < 4 * (uint64_t)n + 1024) return mark_labels(labels, truth, n, (int64_t)span + 1, l);
     qsort(l->value, (size_t)kept, sizeof *l->value, by_value);
     for (int64_t i = 0; i < kept; i++)
@@ -67,7 +67,7 @@ static int64_t position(const labeling *l, int64_t value) {
            l->value;
 }
 
-/* count, clusters, classes, labels, n, unlabeled */
+/* Fills count, clusters, classes, cluster, class_, n, unlabeled. */
 static int count_all(const int64_t *truth, const int64_t *pred, int64_t n, conr_confusion *m) {
     int rc = 0;
     labeling cluster = {0}, class_ = {0};
@@ -75,7 +75,7 @@ static int count_all(const int64_t *truth, const int64_t *pred, int64_t n, conr_
     for (int64_t i = 0; i < n; i++) m->unlabeled += truth[i] == -1;
     m->n = n - m->unlabeled;
     if (m->n == 0)
-        return fail(CONR_EINVAL, "labels: all %lld are -1, unlabeled; give some true labels",
+        return fail(CONR_EINVAL, "labels: all %lld are -1 (unlabeled); give some true labels",
                     (long long)n);
     TRY(labeling_make(pred, truth, n, &cluster));
     TRY(labeling_make(truth, truth, n, &class_));
@@ -101,7 +101,7 @@ int conr_confusion_make(const int64_t *truth, const int64_t *pred, int64_t n, co
     out->match = memory_new("metrics", (size_t)out->clusters, sizeof *out->match);
     out->purity = memory_new("metrics", (size_t)out->clusters, sizeof *out->purity);
     TRY(out->match && out->purity ? 0 : CONR_ENOMEM);
-    TRY(metrics_match(out->count, out->clusters, out->classes, out->match, NULL));
+    TRY(assignment_solve(out->count, out->clusters, out->classes, out->match, NULL));
     for (int c = 0; c < out->clusters; c++) {
         int64_t sum = 0, most = 0;
         for (int t = 0; t < out->classes; t++) {
@@ -121,8 +121,8 @@ void conr_confusion_free(conr_confusion *m) {
     *m = (conr_confusion){0};
 }
 
-/* Sums of the table by row and by column: *by_cluster [clusters] and *by_class [classes], one block
- * of memory, released through *by_cluster. */
+/* Row and column sums of the table: *by_cluster [clusters] and *by_class [classes], in one block of
+ * memory, freed through *by_cluster. */
 static int margins(const conr_confusion *m, double **by_cluster, double **by_class) {
     *by_cluster = calloc((size_t)m->clusters + m->classes, sizeof **by_cluster);
     if (!*by_cluster) return fail_memory("metrics", 8.0 * (m->clusters + m->classes));
@@ -142,7 +142,8 @@ static double entropy(const double *count, int k, double n) {
     return sum;
 }
 
-/* As scikit-learn: 1 when neither side is split, 0 when nothing is shared. */
+/* Normalized by the mean of the entropies.  As scikit-learn: 1 if both sides have one label only, 0
+ * if they share no information. */
 static double mutual_information(const conr_confusion *m, const double *by_cluster,
                                  const double *by_class) {
     double n = (double)m->n, sum = 0;
@@ -166,7 +167,7 @@ static double adjusted_rand(const conr_confusion *m, const double *by_cluster,
         both += (double)m->count[i] * (double)m->count[i];
     for (int c = 0; c < m->clusters; c++) cluster += by_cluster[c] * by_cluster[c];
     for (int t = 0; t < m->classes; t++) class_ += by_class[t] * by_class[t];
-    /* ordered pairs: together in both, in the clusters alone, in the classes alone, in neither */
+    /* ordered pairs: together in both, only in the clusters, only in the classes, in neither */
     double in_both = both - n, in_clusters = cluster - both, in_classes = class_ - both;
     double in_neither = n * n - in_both - in_clusters - in_classes - n;
     if (in_clusters == 0 && in_classes == 0) return 1;

@@ -1,10 +1,10 @@
-/* metrics_test.c: scores against scikit-learn's, and cases by hand. */
+/* metrics_test.c: scores against those of scikit-learn, and cases computed by hand. */
 #include "base/test_help.h"
 
 #include "base/rng.h"
 #include "base/tensors.h"
 #include "conr.h"
-#include "metrics/match.h"
+#include "metrics/assignment.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static int32_t int_at(const tensor *t, size_t at) {
     return value;
 }
 
-/* A score stands as two floats. */
+/* A score is stored as the sum of two floats. */
 static double score_at(const tensor *t, size_t at) {
     float part[2];
     memcpy(part, (const char *)t->data + at * sizeof part, sizeof part);
@@ -52,7 +52,7 @@ static void as_scikit_learn(void **state) {
         assert_true(fabs(s.ari - score_at(wanted, 3 * c + 2)) < 1e-12);
         assert_int_equal(s.unlabeled, unlabeled);
         assert_int_equal(s.n, n - unlabeled);
-        /* the names of labels do not matter, nor how far apart they lie */
+        /* the values of labels do not matter, nor how far apart they are */
         for (int i = 0; i < n; i++) {
             pred[i] = pred[i] * 1000000007 - 5;
             if (truth[i] != -1) truth[i] = INT64_MAX / 64 * (truth[i] % 50) + 1;
@@ -81,7 +81,7 @@ static void of_features(void **state) {
         assert_ok(conr_silhouette(c, values, n, d, CONR_COSINE, narrow, 1, &cosine, &used));
         assert_ok(conr_silhouette(c, values, n, d, CONR_EUCLIDEAN, narrow, 1, &euclidean, NULL));
         assert_ok(conr_knn_accuracy(c, values, wide, n, NULL, NULL, 0, d, 20, 0.07, &knn));
-        /* float sums: some 1e-6 of a distance */
+        /* float sums are off by about 1e-6 of a distance */
         assert_true(fabs(cosine - score_at(wanted, 0)) < 1e-5);
         assert_true(fabs(euclidean - score_at(wanted, 1)) < 1e-5);
         assert_true(fabs(knn - score_at(wanted, 2)) < 1e-9);
@@ -91,7 +91,7 @@ static void of_features(void **state) {
     free(values), free(narrow), free(wide);
 }
 
-/* Above 20,000 rows a sample is taken, and it says so. */
+/* From 20,000 rows on, a sample is taken and `used` says so. */
 static void silhouette_samples(void **state) {
     (void)state;
     enum { N = 20000, D = 2 };
@@ -118,9 +118,9 @@ static void silhouette_samples(void **state) {
     free(x), free(labels);
 }
 
-/* ---- matching -------------------------------------------------------------------------------- */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
-/* All ways, for small tables. */
+/* By trying every assignment; for small tables. */
 static int64_t best_of_all(const int64_t *gain, int rows, int cols, int row, unsigned used) {
     if (row == rows) return 0;
     int64_t best = rows > cols ? best_of_all(gain, rows, cols, row + 1, used) : INT64_MIN;
@@ -132,7 +132,7 @@ static int64_t best_of_all(const int64_t *gain, int rows, int cols, int row, uns
     return best;
 }
 
-static void matches_best(void **state) {
+static void assigns_best(void **state) {
     (void)state;
     rng r = rng_at(4, 0, 0, RNG_TEST);
     for (int t = 0; t < 400; t++) {
@@ -140,7 +140,7 @@ static void matches_best(void **state) {
         int64_t gain[36], total, sum = 0;
         unsigned used = 0;
         for (int i = 0; i < rows * cols; i++) gain[i] = rng_below(&r, t % 2 ? 4 : 1000);
-        assert_ok(metrics_match(gain, rows, cols, match, &total));
+        assert_ok(assignment_solve(gain, rows, cols, match, &total));
         assert_int_equal(total, best_of_all(gain, rows, cols, 0, 0));
         for (int i = 0; i < rows; i++) {
             if (match[i] < 0) continue;
@@ -200,7 +200,7 @@ static int close_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_scikit_learn),    cmocka_unit_test(of_features),
-        cmocka_unit_test(silhouette_samples), cmocka_unit_test(matches_best),
+        cmocka_unit_test(silhouette_samples), cmocka_unit_test(assigns_best),
         cmocka_unit_test(confusion_by_hand),  cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);

@@ -1,5 +1,5 @@
-/* chart.c: see chart.h.  Colors and fonts are classes of page.css, so that charts follow light and
- * dark. */
+/* chart.c: see chart.h.  Colors and fonts are classes of page.css, so charts follow the light or
+ * dark theme. */
 #include "report/chart.h"
 
 #include "base/status.h"
@@ -15,7 +15,7 @@ enum {
     RIGHT = 10,
     TOP = 12,
     BOTTOM = 38,
-    MOST_POINTS = 400, /* of a line: more than a screen can show are averaged */
+    MOST_POINTS = 400, /* per line; more than a screen can show are averaged */
     MOST_DOTS = 120,
     COLORS = 8
 };
@@ -46,7 +46,7 @@ typedef struct scale {
     double low, high, step;
 } scale;
 
-/* Round ends and steps: 1, 2 or 5 times a power of ten. */
+/* Round limits and steps: 1, 2 or 5 times a power of ten. */
 static scale scale_for(double low, double high, int steps, bool whole) {
     if (!(high > low)) {
         double room = fabs(low) > 0 ? fabs(low) * 0.1 : 1;
@@ -162,7 +162,7 @@ bool chart_write(FILE *f, const chart *c) {
     if (isfinite(c->low)) y[0] = c->low;
     if (isfinite(c->high)) y[1] = c->high;
     scale sx = scale_for(x[0], x[1], 6, whole), sy = scale_for(y[0], y[1], 5, false);
-    if (x[1] > x[0]) sx.low = x[0], sx.high = x[1]; /* lines reach both sides */
+    if (x[1] > x[0]) sx.low = x[0], sx.high = x[1]; /* lines span the full width */
     html_print(f,
                "<figure class=\"chart\"><figcaption>%s</figcaption>\n<svg viewBox=\"0 0 %d %d\" "
                "role=\"img\" aria-label=\"%s: %s over %s, from %.3g to %.3g\">\n",
@@ -181,7 +181,7 @@ void chart_bars(FILE *f, const char *title, const char *x_name, const chart_bar 
     for (int i = 0; i < n; i++) most = fmax(most, bar[i].value);
     scale sx = {0, n > 0 ? n : 1, 1}, sy = scale_for(0, most, 4, true);
     double wide = (double)(WIDTH - LEFT - RIGHT) / (n > 0 ? n : 1);
-    int every = (n + 19) / 20; /* names that fit */
+    int every = (n + 19) / 20; /* label only as many as fit */
     html_print(f,
                "<figure class=\"chart\"><figcaption>%s</figcaption>\n<svg viewBox=\"0 0 %d %d\" "
                "role=\"img\" aria-label=\"%s: %d bars, the highest %.0f\">\n<g class=\"grid\">",

@@ -1,21 +1,25 @@
-/* compare.c: several runs beside each other.  Runs that differ in nothing but their seed are one
- * group: a row of the table with mean and deviation, a color of the curves. */
-#include "report/report.h"
-
+/* compare.c: the report that compares several runs.  Runs that differ only in their seed form one
+ * group: one row of the table with mean and deviation, one color of the curves. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "conr.h"
+#include "report/folder.h"
 #include "report/html.h"
 
+#include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST_KEYS = 4, N_SCORES = 5 };
 static const char *const score_names[N_SCORES] = {"NMI", "ACC", "ARI", "20-NN", "Silhouette"};
 
 typedef struct group {
-    const char *value[MOST_KEYS]; /* of the keys, as text */
+    const char *value[MOST_KEYS]; /* of the keys */
     const char *name;             /* "fr0 0.8, k1 10" */
     int runs;
     double mean[N_SCORES], deviation[N_SCORES]; /* NaN: none */
@@ -26,7 +30,7 @@ typedef struct comparison {
     int n;
     const char *key[MOST_KEYS]; /* settings that differ */
     int n_keys;
-    bool by_name; /* too much differs: every run for itself */
+    bool by_name; /* too many settings differ: each run is a group */
     group *group; /* [n_groups] */
     int n_groups;
     int *of; /* [n] the group of a run */
@@ -51,12 +55,12 @@ static double score_of(const folder *f, int which) {
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 static int find_keys(comparison *c) {
-    static const char *const no_matter[] = {"seed", "version", "device", "note", "preset"};
+    static const char *const ignored[] = {"seed", "version", "device", "note", "preset"};
     conr_setting_info i;
     for (int k = 0; conr_setting(k, &i); k++) {
         bool differs = false, skip = false;
-        for (size_t j = 0; j < sizeof no_matter / sizeof *no_matter; j++)
-            skip = skip || !strcmp(i.key, no_matter[j]);
+        for (size_t j = 0; j < sizeof ignored / sizeof *ignored; j++)
+            skip = skip || !strcmp(i.key, ignored[j]);
         const char *first = skip ? NULL : setting_of(c, 0, i.key);
         if (!skip && !first) return CONR_ENOMEM;
         for (int r = 1; !skip && r < c->n && !differs; r++) {
@@ -132,7 +136,7 @@ static void find_means(comparison *c) {
 static double best_of(const comparison *c, int score) {
     double best = -INFINITY;
     for (int g = 0; g < c->n_groups; g++) best = fmax(best, c->group[g].mean[score]);
-    return best; /* fmax leaves NaN out */
+    return best; /* fmax ignores NaN */
 }
 
 static void write_mean(FILE *f, const group *g, int score, bool best) {
@@ -180,7 +184,7 @@ static bool is_number(const char *text, double *out) {
     return end != text && !*end;
 }
 
-/* Scores over the one setting that differs, as over fr0. */
+/* Scores over the one setting that differs, such as fr0. */
 static int write_over_key(FILE *f, const comparison *c) {
     int rc = 0;
     series data[N_SCORES] = {0};
@@ -192,7 +196,7 @@ static int write_over_key(FILE *f, const comparison *c) {
     for (int s = 0; s < N_SCORES; s++) {
         if (!isfinite(best_of(c, s))) continue;
         double low = -INFINITY;
-        while (true) { /* groups in the order of the setting */
+        while (true) { /* groups by ascending value of the setting */
             int next = -1;
             double least = INFINITY;
             for (int g = 0; g < c->n_groups; g++)
@@ -221,7 +225,7 @@ done:
     return rc;
 }
 
-/* Different values of a key, in the order of the runs. */
+/* The distinct values of a key, in the order of the runs. */
 static int values_of(const comparison *c, int key, const char **out) {
     int n = 0;
     for (int g = 0; g < c->n_groups; g++) {
@@ -232,7 +236,7 @@ static int values_of(const comparison *c, int key, const char **out) {
     return n;
 }
 
-/* One score over the two settings that differ, as over (k1,k2): shades from worst to best. */
+/* One score over the two settings that differ, such as (k1,k2), shaded from worst to best. */
 static int write_grid(FILE *f, const comparison *c, int score) {
     const char **value = calloc(2 * (size_t)c->n_groups, sizeof *value), **other;
     if (!value) return fail_memory("chart", 16.0 * c->n_groups);
@@ -292,7 +296,7 @@ done:
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
-/* Every run a line in the color of its group; the legend names groups once. */
+/* One line per run in the color of its group; the legend names each group once. */
 static int write_overlaid(FILE *f, const comparison *c, const char *title, const char *y_name,
                           size_t offset) {
     chart_line *line = calloc((size_t)c->n, sizeof *line);
@@ -362,7 +366,7 @@ static void write_runs(FILE *f, const comparison *c) {
     fputs("</tbody></table></div></section>\n", f);
 }
 
-int report_write_compare(FILE *f, const folder *run, int n) {
+static int write_comparison(FILE *f, const folder *run, int n) {
     int rc = 0;
     comparison c = {.run = run, .n = n};
     TRY(find_keys(&c));
@@ -373,17 +377,19 @@ int report_write_compare(FILE *f, const folder *run, int n) {
                "of %d %s</h1>\n<p class=\"lead\">",
                n, n == 1 ? "run" : "runs");
     if (c.by_name)
-        fputs("They differ in more settings than a table could name, so each stands for itself.",
+        fputs("The runs differ in too many settings to name in a table, so each has its own row.",
               f);
     else if (c.n_keys == 0)
-        fputs("They differ in nothing but their seeds.", f);
+        fputs("The runs differ only in their seeds.", f);
     else
-        html_print(f, "%d settings of %s%s%s%s; runs of one row differ in their seeds alone.",
-                   c.n_groups, c.key[0], c.n_keys > 1 ? ", " : "", c.n_keys > 1 ? c.key[1] : "",
+        html_print(f, "%d %s of %s%s%s%s; runs in the same row differ only in their seeds.",
+                   c.n_groups, c.n_keys > 1 ? "combinations" : "values", c.key[0],
+                   c.n_keys > 1 ? ", " : "", c.n_keys > 1 ? c.key[1] : "",
                    c.n_keys > 2 ? " and others" : "");
-    fputs("</p>\n<p>Scores of the last evaluation in percent: mean, and the deviation of a sample "
-          "(n&nbsp;&minus;&nbsp;1) where there are several runs. Bold: the best of a column.</p>\n",
-          f);
+    fputs(
+        "</p>\n<p>Scores of the last evaluation in percent; for several runs the mean &plusmn; the "
+        "sample standard deviation. Bold: the best in its column.</p>\n",
+        f);
     write_table(f, &c);
     fputs("</section>\n", f);
     TRY(write_figures(f, &c));
@@ -392,5 +398,75 @@ int report_write_compare(FILE *f, const folder *run, int n) {
 done:
     free(c.group), free(c.of);
     arena_free(&c.memory);
+    return rc;
+}
+
+/* ---- opening the runs ------------------------------------------------------------------------ */
+
+static bool is_run(const char *folder) {
+    char path[PATH_MAX];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/options.yaml", folder);
+    return stat(path, &about) == 0;
+}
+
+/* Opens the runs that sweep.json lists, in the folder it is in now: it may have been moved. */
+static int add_sweep(const char *path, folder **run, int *n) {
+    int rc = 0;
+    char file[PATH_MAX], one[2 * PATH_MAX];
+    size_t i, j;
+    const json_t *combination, *entry;
+    snprintf(file, sizeof file, "%s/sweep.json", path);
+    json_t *o = json_load_file(file, 0, NULL);
+    if (!o)
+        TRY(fail(CONR_EFILE,
+                 "%s: holds neither a run (options.yaml) nor a sweep (sweep.json); give "
+                 "the --out folder of one",
+                 path));
+    json_array_foreach(json_object_get(o, "combinations"), i, combination) {
+        json_array_foreach(json_object_get(combination, "runs"), j, entry) {
+            const char *name = json_string_value(json_object_get(entry, "run"));
+            const char *slash = name ? strrchr(name, '/') : NULL;
+            if (!name || !json_is_null(json_object_get(entry, "error"))) continue;
+            snprintf(one, sizeof one, "%s/%s", path, slash ? slash + 1 : name);
+            folder *more = realloc(*run, ((size_t)*n + 1) * sizeof *more);
+            if (!more) TRY(fail_memory(path, sizeof *more));
+            *run = more;
+            TRY(folder_open(one, &(*run)[*n]));
+            ++*n;
+        }
+    }
+done:
+    json_decref(o);
+    return rc;
+}
+
+int conr_report_compare(conr *c, const char *const *paths, int n_paths, const char *out) {
+    static const char nav[] = "table\0Table\0figures\0Figures\0curves\0Curves\0runs\0Runs\0";
+    int rc = 0, n = 0;
+    folder *run = NULL;
+    file_new f = {0};
+    (void)c;
+    for (int i = 0; i < n_paths; i++) {
+        if (!is_run(paths[i])) {
+            TRY(add_sweep(paths[i], &run, &n));
+            continue;
+        }
+        folder *more = realloc(run, ((size_t)n + 1) * sizeof *more);
+        if (!more) TRY(fail_memory(paths[i], sizeof *more));
+        run = more;
+        TRY(folder_open(paths[i], &run[n]));
+        n++;
+    }
+    if (n == 0) TRY(fail(CONR_EINVAL, "%s: has no finished runs; continue the sweep", paths[0]));
+    TRY(file_new_open(&f, out));
+    html_head(f.stream, "Comparison of runs", nav);
+    TRY(write_comparison(f.stream, run, n));
+    html_foot(f.stream);
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    for (int i = 0; i < n; i++) folder_close(&run[i]);
+    free(run);
     return rc;
 }

@@ -48,7 +48,7 @@ static int add_line(folder *f, const json_t *line) {
     double epoch = json_number_value(json_object_get(line, "epoch")), v;
     int rc = 0;
     if (warning) return add_warning(f, warning);
-    if (json_object_get(line, "objective")) { /* an evaluation: the warnings about it follow */
+    if (json_object_get(line, "objective")) { /* an evaluation: its warnings follow */
         l->earlier += l->n_warnings;
         l->n_warnings = 0;
     }
@@ -72,7 +72,7 @@ static int read_log(folder *f) {
     size_t room = 0;
     FILE *stream = path ? fopen(path, "r") : NULL;
     while (stream && rc == 0 && getline(&line, &room, stream) > 0) {
-        json_t *object = json_loads(line, 0, NULL); /* a line that was cut short is left out */
+        json_t *object = json_loads(line, 0, NULL); /* skips a line that was cut short */
         if (json_is_object(object)) rc = add_line(f, object);
         json_decref(object);
     }
@@ -82,58 +82,32 @@ static int read_log(folder *f) {
     return rc;
 }
 
-/* ---- data.json ------------------------------------------------------------------------------- */
-
-static void two_ints(const json_t *pair, int out[2]) {
-    for (size_t i = 0; i < 2; i++) out[i] = (int)json_integer_value(json_array_get(pair, i));
-}
-
-static int read_data(folder *f) {
-    folder_data *d = &f->data;
-    char *path = path_of(f, "data.json");
-    json_t *o = path ? json_load_file(path, 0, NULL) : NULL;
-    const json_t *classes = json_object_get(o, "classes"), *name;
-    size_t i;
-    d->path = keep(f, json_string_value(json_object_get(o, "path")));
-    d->words = keep(f, json_string_value(json_object_get(o, "kind")));
-    d->first_skipped = keep(f, json_string_value(json_object_get(o, "first_skipped")));
-    d->skipped = json_integer_value(json_object_get(o, "skipped"));
-    d->channels = (int)json_integer_value(json_object_get(o, "channels"));
-    two_ints(json_object_get(o, "width"), d->width);
-    two_ints(json_object_get(o, "height"), d->height);
-    d->class_name = arena_alloc(&f->memory, (json_array_size(classes) + 1) * sizeof(char *));
-    json_array_foreach(classes, i, name) {
-        const char *text = json_string_value(name);
-        if (d->class_name) d->class_name[d->n_classes++] = keep(f, text ? text : "?");
-    }
-    json_decref(o);
-    free(path);
-    return d->class_name ? 0 : CONR_ENOMEM;
-}
+/* ---- the folder ----------------------------------------------------------------------------- */
 
 int folder_open(const char *path, folder *out) {
     int rc = 0;
-    char *options = NULL, *done = NULL;
+    char *options = NULL, *done = NULL, *data = NULL;
     struct stat about;
     *out = (folder){0};
     out->path = keep(out, path);
     if (!out->path) return CONR_ENOMEM;
-    /* the last part of "runs/photos/" and of "." */
+    /* the last part, also of "runs/photos/" and of "." */
     char *real = realpath(path, NULL);
     const char *slash = real ? strrchr(real, '/') : NULL;
     out->name = keep(out, slash && slash[1] ? slash + 1 : path);
     free(real);
     options = path_of(out, "options.yaml"), done = path_of(out, "DONE");
-    if (!options || !done || !out->name) TRY(fail_memory(path, 4096));
+    data = path_of(out, "data.json");
+    if (!options || !done || !data || !out->name) TRY(fail_memory(path, 4096));
     if (stat(options, &about))
-        TRY(fail(CONR_EFILE, "%s: holds no run (no options.yaml); give the --out of a training",
-                 path));
+        TRY(fail(CONR_EFILE,
+                 "%s: holds no run (no options.yaml); give the --out folder of a training", path));
     TRY(settings_read(&out->o, options));
     out->done = stat(done, &about) == 0;
     TRY(read_log(out));
-    TRY(read_data(out));
+    TRY(data_read(data, &out->memory, &out->data));
 done:
-    free(options), free(done);
+    free(options), free(done), free(data);
     if (rc < 0) folder_close(out);
     return rc;
 }
@@ -205,11 +179,11 @@ int folder_read_images(folder *f) {
     char *labels = path_of(f, "labels.csv"), *features = path_of(f, "embeddings.npy");
     if (!labels || !features) TRY(fail_memory(f->path, 4096));
     if (stat(labels, &about) || stat(features, &about))
-        TRY(fail(CONR_EFILE, "%s: has no results yet; is its training done?", f->path));
+        TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
     TRY(read_labels(f, labels));
     TRY(npy_read_features(features, &f->features, &n, &f->d));
     if (n != f->n)
-        TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; make the run again",
+        TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; repeat the run",
                  features, (long long)n, (long long)f->n));
 done:
     free(labels), free(features);
@@ -232,10 +206,21 @@ const char *folder_class(const folder *f, int64_t label) {
     static _Thread_local unsigned at;
     const char *name = label >= 0 && label < f->data.n_classes ? f->data.class_name[label] : NULL;
     if (name && name[strspn(name, "0123456789")]) return name;
-    char *out = text[at++ % 4]; /* a bare number would not be taken for a class */
+    char *out = text[at++ % 4]; /* a bare number would not be understood as a class */
     if (name && strlen(name) < 16)
         snprintf(out, sizeof text[0], "class %s", name);
     else
         snprintf(out, sizeof text[0], label < 0 ? "no label" : "class %lld", (long long)label);
     return out;
+}
+
+size_t folder_shared(const char *const *name, int64_t n) {
+    size_t shared = n ? strlen(name[0]) : 0;
+    for (int64_t i = 1; i < n; i++) {
+        size_t k = 0;
+        while (k < shared && name[i][k] == name[0][k]) k++;
+        shared = k;
+    }
+    while (shared > 0 && name[0][shared - 1] != '/') shared--;
+    return shared;
 }

@@ -1,35 +1,25 @@
-/* folder.h: what a run left in its folder, read back for a report. */
+/* folder.h: the results in the folder of a run, read back for a report. */
 #ifndef CONR_REPORT_FOLDER_H
 #define CONR_REPORT_FOLDER_H
 
 #include "base/memory.h"
 #include "report/chart.h"
+#include "report/data.h"
 #include "settings/settings.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* RUN/data.json: the images that a run was trained on. */
-typedef struct folder_data {
-    const char *path;  /* absolute; NULL: not known */
-    const char *words; /* "image folder"; NULL: not known */
-    int64_t skipped;
-    const char *first_skipped;         /* why; NULL: none */
-    int width[2], height[2], channels; /* 0: not known */
-    const char **class_name;           /* [n_classes] */
-    int n_classes;
-} folder_data;
 
 /* The curves of log.jsonl, over epochs. */
 typedef struct folder_log {
     series loss, lr, nmi, acc, ari, knn, silhouette, stability;
     double seconds, images_per_s; /* of the whole training; of its last line */
     const char **warning;         /* [n_warnings] of the last evaluation */
-    int n_warnings, earlier;      /* earlier: those of evaluations before it */
+    int n_warnings, earlier;      /* earlier: of the evaluations before it */
 } folder_log;
 
 typedef struct folder {
-    const char *path, *name; /* as given; its last part */
+    const char *path, *name; /* as given; the last part of the absolute path */
     train_options o;
     bool done;
     folder_log log;
@@ -50,9 +40,13 @@ typedef struct folder {
 int folder_open(const char *path, folder *out);
 /* labels.csv and embeddings.npy. */
 int folder_read_images(folder *f);
-void folder_close(folder *f); /* also after a failed open, or twice */
+void folder_close(folder *f); /* also after a failed open; may be called twice */
 
-/* The name of a class, or its number where names are not known (static memory). */
+/* The name of a class, or its number if names are not known (static memory, good for the last four
+ * calls). */
 const char *folder_class(const folder *f, int64_t label);
+
+/* The length of the folders that all n names share. */
+size_t folder_shared(const char *const *name, int64_t n);
 
 #endif

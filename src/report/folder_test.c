@@ -1,5 +1,5 @@
-/* folder_test.c: a run's files read back: names that hold commas, quotes and line ends; lines that
- * were cut short; files that are no such files. */
+/* folder_test.c: the files of a run read back: names with commas, quotes and line breaks; lines
+ * that were cut short; broken files. */
 #include "base/test_help.h"
 
 #include "base/npy.h"
@@ -12,7 +12,7 @@ static const char *put(const char *name, const char *text) {
     return temporary_file(name, text, strlen(text));
 }
 
-static const char *here(void) { /* the folder that the files are in */
+static const char *here(void) { /* the folder of the temporary files */
     static char path[4096];
     snprintf(path, sizeof path, "%s", temporary_path("x"));
     *strrchr(path, '/') = 0;
@@ -86,7 +86,18 @@ static void test_broken(void **state) {
     assert_fails(CONR_EFILE, "holds no run", folder_open("/nowhere", &f));
 }
 
+static void test_shared(void **state) {
+    (void)state;
+    static const char *const names[] = {"a/bc/x.png", "a/bc/y.png", "a/bd/z.png", "z.png"};
+    assert_int_equal(folder_shared(names, 0), 0);
+    assert_int_equal(folder_shared(names, 1), 5);
+    assert_int_equal(folder_shared(names, 2), 5);
+    assert_int_equal(folder_shared(names, 3), 2); /* whole folders, not letters */
+    assert_int_equal(folder_shared(names, 4), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_broken)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_broken),
+                                       cmocka_unit_test(test_shared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

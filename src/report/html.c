@@ -1,4 +1,4 @@
-/* html.c: see html.h.  page.css and page.js are put into the library at build time. */
+/* html.c: see html.h.  The build embeds page.css and page.js in the library. */
 #include "report/html.h"
 
 #include "conr.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The bytes of the UTF-8 character at s; 0 where there is none, or a control character. */
+/* The length of the UTF-8 character at text; 0 if it is invalid or a control character. */
 static int character(const char *text) {
     const unsigned char *s = (const unsigned char *)text;
     uint32_t code;
@@ -25,14 +25,14 @@ static int character(const char *text) {
     else
         return 0;
     for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80) return 0; /* the ending 0 too */
+        if ((s[i] & 0xC0) != 0x80) return 0; /* also at the terminating 0 */
         code = code << 6 | (s[i] & 63);
     }
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     bool surrogate = code >= 0xD800 && code <= 0xDFFF, control = code >= 0x80 && code < 0xA0;
-    /* characters that turn the direction of what follows them */
-    bool turning = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
-    return code < least[n] || code > 0x10FFFF || surrogate || control || turning ? 0 : n;
+    /* characters that change the writing direction */
+    bool directional = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    return code < least[n] || code > 0x10FFFF || surrogate || control || directional ? 0 : n;
 }
 
 void html_text(FILE *f, const char *text) {
@@ -59,7 +59,7 @@ void html_json(FILE *f, const char *text) {
         int n = character(text);
         if (n == 0)
             fputs("\\ufffd", f);
-        else if (n == 1 && strchr("<>&'\"\\\t\n", *text)) /* no "</script>" within a script */
+        else if (n == 1 && strchr("<>&'\"\\\t\n", *text)) /* no "</script>" inside a script */
             fprintf(f, "\\u%04x", (unsigned char)*text);
         else
             fwrite(text, 1, (size_t)n, f);
@@ -82,7 +82,7 @@ void html_base64(FILE *f, const void *bytes, size_t n) {
     }
 }
 
-/* Only what our pages use: %s (escaped), %%, and numbers as printf takes them. */
+/* Only what our pages use: %s (escaped), %d, %lld, %%, and %f and %g with a precision. */
 void html_print(FILE *f, const char *format, ...) {
     va_list list;
     va_start(list, format);
@@ -105,7 +105,7 @@ void html_print(FILE *f, const char *format, ...) {
                 fprintf(f, "%d", va_arg(list, int));
             break;
         case '%': fputc('%', f); break;
-        default: { /* a number with its precision */
+        default: { /* %f or %g */
             const char *point = strchr(part, '.');
             int digits = point ? atoi(point + 1) : 6;
             double number = va_arg(list, double);
@@ -153,7 +153,7 @@ const char *html_time(double seconds) {
 void html_head(FILE *f, const char *title, const char *nav) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-          /* nothing is loaded from anywhere, even if a name could smuggle an address in */
+          /* nothing is loaded from anywhere, even if a name smuggles in an address */
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
           "img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n"
@@ -161,9 +161,9 @@ void html_head(FILE *f, const char *title, const char *nav) {
           f);
     html_print(f, "<title>%s</title>\n<style>\n", title);
     fwrite(page_css, 1, sizeof page_css, f);
-    fputs("</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">To the content</a>\n"
+    fputs("</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the content</a>\n"
           "<header class=\"top\"><div class=\"bar\"><span class=\"brand\">conr</span>\n"
-          "<nav aria-label=\"Parts of the report\"><ul>\n",
+          "<nav aria-label=\"Sections of the report\"><ul>\n",
           f);
     while (*nav) {
         const char *name = nav + strlen(nav) + 1;
@@ -177,8 +177,8 @@ void html_head(FILE *f, const char *title, const char *nav) {
 
 void html_foot(FILE *f) {
     fprintf(f,
-            "</main>\n<footer><p>Made by conr %s. One file: it can be mailed and opened without a "
-            "network.</p></footer>\n<script>\n",
+            "</main>\n<footer><p>Made by conr %s. This page is a single file: you can mail it and "
+            "open it offline.</p></footer>\n<script>\n",
             CONR_VERSION);
     fwrite(page_js, 1, sizeof page_js, f);
     fputs("</script>\n</body>\n</html>\n", f);

@@ -1,4 +1,4 @@
-/* html_test.c: no name breaks out of its place on the page. */
+/* html_test.c: no name can break out of its place on the page. */
 #include "base/test_help.h"
 
 #include "report/chart.h"
@@ -26,8 +26,8 @@ static void test_text(void **state) {
           "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;");
     check(html_text, "a\"b&c", "a&quot;b&amp;c");
     check(html_text, "caf\xC3\xA9 \xF0\x9F\x98\x80", "caf\xC3\xA9 \xF0\x9F\x98\x80");
-    /* no UTF-8: a lone byte, a cut character, an overlong slash, a surrogate; a control character;
-     * one that turns the direction of text */
+    /* invalid UTF-8: a lone byte, a truncated character, an overlong slash, a surrogate; a control
+     * character; one that changes the writing direction */
     check(html_text, "\xFF|\xC3|\xC0\xAF|\xED\xA0\x80",
           "\xEF\xBF\xBD|\xEF\xBF\xBD|"
           "\xEF\xBF\xBD\xEF\xBF\xBD|"
@@ -68,8 +68,7 @@ static void test_print(void **state) {
     assert_string_equal(html_time(NAN), "0 s");
 }
 
-/* Charts of nothing, of one point, of equal numbers and of NaN are drawn or left out, never broken.
- */
+/* Charts of nothing, one point, equal values or NaN are drawn or left out, never broken. */
 static void test_charts(void **state) {
     (void)state;
     char *out = NULL;
@@ -91,7 +90,7 @@ static void test_charts(void **state) {
     assert_null(strstr(out, "inf"));
     assert_null(strstr(out, "<a>"));
     assert_non_null(strstr(out, "&quot;t&quot;"));
-    assert_true(n < 200000); /* a long line is thinned, dots apart */
+    assert_true(n < 200000); /* a long line is thinned; dots are left out */
     free(out);
     series_free(&s);
 }

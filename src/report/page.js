@@ -32,7 +32,7 @@
         return new Uint16Array(bytes.buffer);
     };
     const xy = numbers(data.xy), cluster = numbers(data.cluster), label = numbers(data.label);
-    const edge = numbers(data.edge); // bit 0: no boundary image; above: 1000 times the ratio
+    const edge = numbers(data.edge); // bit 0: not a boundary image; above: 1000 times the boundary ratio
     const lists = {Euclidean: numbers(data.euclidean), ConAff: numbers(data.conaff)};
     const isKept = i => edge[i] & 1, NONE = 65535;
 
@@ -40,12 +40,12 @@
     const canvas = document.createElement('canvas'), pen = canvas.getContext('2d');
     canvas.tabIndex = 0;
     canvas.setAttribute('role', 'application');
-    canvas.setAttribute('aria-label', 'Map of the images. Arrow keys move it, plus and minus zoom, 0 shows all of it.');
+    canvas.setAttribute('aria-label', 'Map of the images. Arrow keys move it, plus and minus zoom, 0 shows the whole map.');
     box.insertBefore(canvas, tip);
     get('map-still').hidden = true;
     get('map-tools').hidden = false;
 
-    // pictures: sheets of thumbnails, decoded when the map is first seen
+    // pictures: sheets of thumbnails, decoded when the map first scrolls into view
     const sheets = [];
     const loadSheets = () => {
         for (let s = 0; s < data.sheets && sheets.length < data.sheets; s++) {
@@ -73,7 +73,7 @@
     const className = i => label && label[i] !== NONE ? data.classes[label[i]] : '';
     const about = i => data.names[i] + (className(i) ? ', ' + className(i) : '') + ', cluster ' + cluster[i];
 
-    // what is seen: a point p of the map (0 to 1) is drawn at (p - center) * scale + middle
+    // the view: a point p of the map (0 to 1) is drawn at (p - center) * scale + middle
     let width = 0, height = 0, scale = 1, least = 1, centerX = .5, centerY = .5;
     let hovered = -1, chosen = -1, colorBy = 'cluster', edges = 'small', only = -1;
     const screenX = i => (xy[2 * i] / 65535 - centerX) * scale + width / 2;
@@ -99,7 +99,7 @@
             if (isShown(i) && x > -40 && y > -40 && x < width + 40 && y < height + 40) visible.push(i);
         }
         const asPictures = data.sheets > 0 && visible.length < 600 && zoom > 2.5;
-        // dots of one color in one path: fast enough for 20,000
+        // one path per color: fast enough for 20,000 dots
         const byColor = new Map();
         for (const i of visible) {
             const g = group(i), color = g === NONE ? '#8a929c' : data.colors[g];
@@ -133,7 +133,7 @@
             pen.arc(screenX(i), screenY(i), asPictures ? 26 : big + 4, 0, 7);
             pen.stroke();
         }
-        canvas.dataset.zoom = zoom.toFixed(3); // for whoever tests the page
+        canvas.dataset.zoom = zoom.toFixed(3); // for tests
     }
 
     function resize() {
@@ -147,7 +147,7 @@
         draw();
     }
 
-    // zooms by a factor, keeping the point at x, y where it is
+    // zooms by a factor, keeping the point at x, y in place
     function zoomAt(factor, x, y) {
         const next = Math.min(least * 60, Math.max(least, scale * factor));
         centerX += (x - width / 2) * (1 / scale - 1 / next);
@@ -191,7 +191,7 @@
                 if (picture) tip.append(picture);
                 if (className(i)) tip.append(line('strong', className(i)), document.createElement('br'));
                 tip.append('Cluster ' + cluster[i], document.createElement('br'));
-                tip.append(`Boundary ${((edge[i] >> 1) / 1000).toFixed(2)}`, document.createElement('br'));
+                tip.append(`Boundary ratio ${((edge[i] >> 1) / 1000).toFixed(2)}`, document.createElement('br'));
                 tip.append(line('small', data.names[i]));
             }
             draw();
@@ -203,7 +203,7 @@
         tip.style.top = Math.max(4, Math.min(height - h - 4, y - h / 2)) + 'px';
     }
 
-    // a click: the image and its neighbors, below the map
+    // a click shows the image and its neighbors below the map
     function choose(i) {
         const place = get('map-near');
         chosen = i;
@@ -240,7 +240,7 @@
         place.append(article);
     }
 
-    // legend: a click shows one group alone
+    // legend: a click shows only that group
     function writeLegend() {
         const groups = new Map();
         const of = colorBy === 'label' ? label : cluster;
@@ -261,7 +261,7 @@
         }
     }
 
-    // pointers: one drags, two pinch; a short touch chooses
+    // pointers: one drags, two pinch; a tap chooses
     const held = new Map();
     let moved = 0;
     const place = e => {
@@ -305,7 +305,7 @@
     canvas.onpointercancel = letGo;
     canvas.onpointerleave = e => { if (e.pointerType === 'mouse') hover(-1); };
 
-    // the wheel zooms where the gesture began over the map: reading on must not get stuck in it
+    // the wheel zooms only if the gesture began over the map: scrolling past must not get stuck in it
     let lastWheel = 0, began = null;
     addEventListener('wheel', e => {
         if (e.timeStamp - lastWheel > 250) began = e.target;

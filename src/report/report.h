@@ -1,5 +1,5 @@
-/* report.h: all that a report of one run shows, as src/report.c has gathered it, and the writers of
- * its parts.  Writers compute nothing but places on the page. */
+/* report.h: everything that the report of one run shows, as gather.c collects it and section_*.c
+ * write it. */
 #ifndef CONR_REPORT_H
 #define CONR_REPORT_H
 
@@ -7,15 +7,13 @@
 #include "report/folder.h"
 #include "report/thumbs.h"
 
-#include <stdio.h>
-
 enum {
-    REPORT_NEAR = 10,   /* neighbors shown of an image */
-    REPORT_PURITY = 30, /* neighbors that purity is drawn for */
-    REPORT_MAP = 20000  /* points of the map, at most */
+    REPORT_NEAR = 10,   /* neighbors shown per image */
+    REPORT_PURITY = 30, /* purity is shown for up to this many neighbors */
+    REPORT_MAP = 20000  /* most points of the map */
 };
 
-/* The images of one cluster, by number. */
+/* The images of one cluster that are shown. */
 typedef struct report_cluster {
     int64_t size;
     int64_t *central, *boundary; /* owned */
@@ -32,49 +30,33 @@ typedef struct report {
     int64_t n;
     int K;
     report_cluster *cluster; /* [K] */
-    /* pictures of the images that are shown one by one */
-    const char *no_pictures; /* why there are none; NULL: there are */
+    /* pictures of images that are shown one by one */
+    const char *no_pictures; /* the reason why there are none; NULL: there are pictures */
     int64_t *shown;          /* [n_shown] images, ascending */
-    webp *picture;           /* [n_shown]; empty where it could not be read */
+    webp *picture;           /* [n_shown]; empty if it could not be read */
     int n_shown, side;       /* pixels */
     /* scores */
     bool labeled;
     conr_scores scores;
     conr_confusion confusion; /* with labels */
-    double silhouette;        /* NaN where there is but one cluster */
-    unsigned char *kept;      /* [n] 0: a boundary sample */
-    double fraction;          /* of the images that are none */
+    double silhouette;        /* NaN with labels, or with a single cluster */
+    unsigned char *kept;      /* [n] 0: a boundary image */
+    double fraction;          /* of the images that are not boundary images */
     int64_t n_boundary;
     /* neighbors */
-    report_query *query; /* [n_queries], the first n_telling chosen, the others drawn */
+    report_query *query; /* [n_queries], the first n_telling chosen, the others random */
     int n_queries, n_telling;
-    int64_t pool;     /* images that neighbors were looked for among */
-    series purity[4]; /* Euclidean, ConAff; then both without boundary samples */
+    int64_t pool;     /* images that neighbors were searched among */
+    series purity[4]; /* Euclidean, ConAff; then both without boundary images */
     /* the map */
     int64_t *point; /* [n_points] images, ascending */
     float *xy;      /* [n_points,2] */
     int n_points;
     webp *sheet; /* [n_sheets] */
     int n_sheets, sheet_side;
-    int32_t *map_near[2]; /* [n_points,1+REPORT_NEAR] by distance, by affinity, as points; NULL:
-                             the map is a sample */
+    /* [n_points,1+REPORT_NEAR] by distance and by affinity, as points; NULL if the map is a sample
+     * */
+    int32_t *map_near[2];
 } report;
-
-/* The picture of an image as <img>; its name where there is none.  frame: a class of page.css, or
- * "". */
-void report_picture(FILE *f, const report *r, int64_t id, const char *frame);
-/* "#rrggbb" of cluster or class i (static memory, good for the last four calls). */
-const char *report_color(int i);
-void report_rgb(int i, unsigned char rgb[3]);
-
-void report_write_summary(FILE *f, const report *r);
-void report_write_clusters(FILE *f, const report *r);
-int report_write_map(FILE *f, const report *r);
-void report_write_neighbors(FILE *f, const report *r);
-void report_write_curves(FILE *f, const report *r);
-void report_write_settings(FILE *f, const report *r);
-
-/* Tables and charts of several runs; run: [n]. */
-int report_write_compare(FILE *f, const folder *run, int n);
 
 #endif

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <webp/encode.h>
 
-/* The middle square of an image, resized into out [side,side,3].  square: as large as the image's
- * short side. */
+/* The center square of an image, resized into out [side,side,3].  square: room for it, 3 bytes per
+ * pixel. */
 static int shrink(resizer *r, const image *m, int side, unsigned char *square, unsigned char *out) {
     int s = m->w < m->h ? m->w : m->h, left = (m->w - s) / 2, top = (m->h - s) / 2;
     for (int y = 0; y < s; y++) {
@@ -27,7 +27,7 @@ static int shrink(resizer *r, const image *m, int side, unsigned char *square, u
     return resizer_bytes(r, PIXELS_BICUBIC, square, s, s, 3, side, side, out);
 }
 
-/* One thumb; nonzero where the picture is not to be had or memory is short (*short_of). */
+/* One thumb; nonzero if the picture is not available or memory runs out (*short_of). */
 static int make_one(const thumbs_source *from, int64_t id, int side, resizer *r, image *m,
                     unsigned char **square, size_t *room, unsigned char *out, int *short_of) {
     if (from->read(from->user, id, side, m)) return 1;

@@ -1,5 +1,5 @@
-/* thumbs_test.c: squares from the middle of images, alone and on sheets; pictures that are not to
- * be had. */
+/* thumbs_test.c: center squares of images, single and on sheets; pictures that are not available.
+ * */
 #include "base/test_help.h"
 
 #include "images/decode.h"
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <webp/decode.h>
 
-/* Image i: 40 x 20, its middle square of one color that tells i, the rest black; every seventh is
- * gone. */
+/* Image i: 40 x 20, its center square in a color that depends on i, the rest black; every seventh
+ * is missing. */
 static int read_image(void *user, int64_t i, int least, image *out) {
     (void)user, (void)least;
     if (i % 7 == 6) return 1;
@@ -55,7 +55,7 @@ static void test_sheets(void **state) {
     int64_t *ids = malloc(N * sizeof *ids);
     thumbs t;
     webp out[2];
-    for (int i = 0; i < N; i++) ids[i] = i % 6 * 8 % 48; /* none that is gone */
+    for (int i = 0; i < N; i++) ids[i] = i % 6 * 8 % 48; /* none that is missing */
     for (int i = 0; i < N; i++)
         if (ids[i] % 7 == 6) ids[i]++;
     assert_int_equal(thumbs_sheets(N), 2);

@@ -1,8 +1,8 @@
 /* tsne.c: see tsne.h.
  *
  * Three parts: the sparse similarities P of the features; the tree over the points of the map,
- * built anew each iteration; the descent.  What threads do is computed point by point, and sums
- * over all points are added in their order, so the number of threads changes no bit. */
+ * rebuilt in each iteration; gradient descent.  Threads compute point by point, and sums over all
+ * points are added in order, so the number of threads changes no bit. */
 #include "report/tsne.h"
 
 #include "base/memory.h"
@@ -16,12 +16,13 @@
 
 enum {
     EXAGGERATION = 12,
-    LEAF = 8,        /* points that a cell may hold undivided */
-    DEPTH = 16,      /* levels of the tree; points that share the last cell stay together */
-    PCA_ROUNDS = 40, /* of orthogonal iteration: a start needs no more digits */
-    SMALL = 1500     /* points for which threads would wait longer than they work */
+    LEAF = 8,        /* a cell with at most this many points is not divided */
+    DEPTH = 16,      /* levels of the tree; points in the same last cell are not separated */
+    PCA_ROUNDS = 40, /* of orthogonal iteration; enough digits for a start */
+    SMALL = 1500     /* below this many points threads do not pay off */
 };
-static const float THETA2 = 0.25f; /* a cell counts as one point below this side^2 / distance^2 */
+static const float THETA2 =
+    0.25f; /* a cell counts as one point if side^2 / distance^2 is below this */
 
 tsne_options tsne_defaults(void) {
     return (tsne_options){.perplexity = 30, .iterations = 750, .seed = 1, .threads = 1};
@@ -47,10 +48,10 @@ static double square_distance(const float *a, const float *b, int d) {
     return sum;
 }
 
-/* p [m] from squared distances: a Gaussian as wide as makes the entropy log(perplexity). */
+/* p [m] from squared distances: a Gaussian whose width makes the entropy log(perplexity). */
 static void spread(const double *distance, int m, double perplexity, float *p) {
     double low = 0, high = INFINITY, beta = 1, wanted = log(perplexity), nearest = INFINITY;
-    double scale = 0; /* a first guess that fits the numbers at hand */
+    double scale = 0; /* for a first guess of beta at the scale of the data */
     for (int j = 0; j < m; j++) {
         if (distance[j] < nearest) nearest = distance[j];
         scale += distance[j] / m;
@@ -74,10 +75,10 @@ static void spread(const double *distance, int m, double perplexity, float *p) {
     }
 }
 
-/* (P + P^T) / 2n from the rows' own p [n,m] of their neighbors near [n,1+m]. */
+/* (P + P^T) / 2n from p [n,m], the similarities of each row to its neighbors near [n,1+m]. */
 static int symmetrize(const int32_t *near, const float *p, int n, int m, similar *out) {
     size_t edges = (size_t)n * m;
-    int64_t *at = calloc((size_t)n + 1, sizeof *at); /* where the next edge into a row goes */
+    int64_t *at = calloc((size_t)n + 1, sizeof *at); /* where the next edge into each row goes */
     int32_t *from = memory_new("map", edges + 1, sizeof *from);
     float *back = memory_new("map", edges + 1, sizeof *back);
     float *seen = calloc((size_t)n, sizeof *seen);
@@ -151,7 +152,7 @@ done:
 
 /* ---- the start: two principal components ----------------------------------------------------- */
 
-/* u [n,2] = (X - mean) v, then v [2,d] = (X - mean)^T u. */
+/* u [n,2] = (X - mean) v^T, with v [2,d] */
 static void project(const float *f, int n, int d, const double *mean, const double *v, double *u,
                     int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -166,8 +167,9 @@ static void project(const float *f, int n, int d, const double *mean, const doub
     }
 }
 
-static void gather(const float *f, int n, int d, const double *mean, const double *u, double *v,
-                   int threads) {
+/* v [2,d] = u^T (X - mean) */
+static void project_back(const float *f, int n, int d, const double *mean, const double *u,
+                         double *v, int threads) {
     enum { COLUMNS = 16 }; /* a cache line of each row at a time */
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int from = 0; from < d; from += COLUMNS) {
@@ -192,8 +194,9 @@ static void scale(double *v, int n, double by) {
     for (int i = 0; i < n; i++) v[i] *= by;
 }
 
-/* xy [n,2]: the components with deviation 1e-4, and a trace of noise that parts equal points. */
-static int begin(const float *f, int n, int d, const tsne_options *o, float *xy) {
+/* xy [n,2]: the components, scaled to a deviation of 1e-4, and a little noise to separate equal
+ * points. */
+static int initialize(const float *f, int n, int d, const tsne_options *o, float *xy) {
     double *mean = calloc(3 * (size_t)d, sizeof *mean), *v = mean + d;
     double *u = calloc(2 * (size_t)n, sizeof *u), square = 0;
     if (!mean || !u) {
@@ -212,7 +215,7 @@ static int begin(const float *f, int n, int d, const tsne_options *o, float *xy)
         double second = sqrt(dot(v + d, v + d, d));
         scale(v + d, d, second > 0 ? 1 / second : 0);
         project(f, n, d, mean, v, u, o->threads);
-        if (round + 1 < PCA_ROUNDS) gather(f, n, d, mean, u, v, o->threads);
+        if (round + 1 < PCA_ROUNDS) project_back(f, n, d, mean, u, v, o->threads);
     }
     for (int i = 0; i < n; i++) square += u[2 * i] * u[2 * i];
     double unit = square > 0 ? 1e-4 / sqrt(square / n) : 0;
@@ -223,31 +226,31 @@ static int begin(const float *f, int n, int d, const tsne_options *o, float *xy)
 
 /* ---- the tree -------------------------------------------------------------------------------- */
 
-/* A square of the plane.  Cells lie depth first: the first child of a cell is the next one, and
- * `skip` the one behind all its children. */
+/* A square of the plane.  Cells are stored depth first: the first child of a cell is the next one,
+ * and `skip` is the one after all its children. */
 typedef struct cell {
     float x, y;         /* mean of its points */
     float side2;        /* squared */
     int32_t count;      /* points */
-    int32_t from, skip; /* a leaf's points begin at `from` of the order; else -1 */
+    int32_t from, skip; /* from: first point of a leaf, in sorted order; else -1 */
 } cell;
 
 typedef struct tree {
     cell *cell;
     int n_cells, n;
-    uint32_t *code, *code2; /* [n] place along the Z-shaped curve, in order */
+    uint32_t *code, *code2; /* [n] sorted Morton codes */
     int32_t *order, *order2;
     float *x; /* [n,2] the points in that order */
 } tree;
 
-static uint32_t interleave(uint32_t v) { /* 16 bits to every other of 32 */
+static uint32_t interleave(uint32_t v) { /* spreads 16 bits over every other of 32 */
     v = (v | v << 8) & 0x00FF00FFu;
     v = (v | v << 4) & 0x0F0F0F0Fu;
     v = (v | v << 2) & 0x33333333u;
     return (v | v << 1) & 0x55555555u;
 }
 
-static void sort_codes(tree *t) { /* four passes of eight bits; equal codes keep their order */
+static void sort_codes(tree *t) { /* radix sort, eight bits per pass; stable */
     for (int shift = 0; shift < 32; shift += 8) {
         int32_t count[257] = {0};
         for (int i = 0; i < t->n; i++) count[(t->code[i] >> shift & 255) + 1]++;
@@ -264,7 +267,7 @@ static void sort_codes(tree *t) { /* four passes of eight bits; equal codes keep
     }
 }
 
-/* The points [from,to) of the order, which share all bits above `level`. */
+/* Makes the cell of points [from,to), whose codes agree above `level`, and its children. */
 static void divide(tree *t, int from, int to, int level, float side) {
     cell *c = &t->cell[t->n_cells++];
     double x = 0, y = 0;
@@ -311,8 +314,8 @@ static void tree_build(tree *t, const float *xy) {
     divide(t, 0, t->n, DEPTH, side);
 }
 
-/* The push of all others on point i of the order, before it is divided by the sum of all weights,
- * of which this point's share is returned. */
+/* The repulsion of point i (in sorted order) by all others, not yet divided by the sum of all
+ * weights; returns the contribution of this point to that sum. */
 static double push(const tree *t, int i, float out[2]) {
     float x = t->x[2 * i], y = t->x[2 * i + 1], px = 0, py = 0, sum = 0;
     for (int at = 0; at < t->n_cells;) {
@@ -343,11 +346,11 @@ static double push(const tree *t, int i, float out[2]) {
 }
 
 static int tree_new(int n, tree *t) {
-    /* inner cells with one child are the reason for more than n; DEPTH a point is never reached,
-     * but is what can be promised */
+    /* inner cells may have a single child, so there can be more cells than points; this bound is
+     * never reached in practice */
     size_t cells = (size_t)n * (DEPTH + 1) + 1;
     *t = (tree){.n = n};
-    t->cell = malloc(cells * sizeof *t->cell); /* touched as far as it is used */
+    t->cell = malloc(cells * sizeof *t->cell); /* only used pages are touched */
     t->code = malloc((size_t)n * sizeof *t->code), t->code2 = malloc((size_t)n * sizeof *t->code);
     t->order = malloc((size_t)n * sizeof *t->order);
     t->order2 = malloc((size_t)n * sizeof *t->order);
@@ -366,10 +369,10 @@ typedef struct descent {
     similar p;
     tree tree;
     float *slope, *speed, *gain; /* [n,2] */
-    double *share;               /* [n] of the sum of weights */
+    double *share;               /* [n] contributions to the sum of weights */
 } descent;
 
-/* slope = the gradient of KL(P || Q) / 4 */
+/* slope: a quarter of the gradient of KL(P || Q) */
 static void find_slope(descent *s, const float *xy, float exaggeration, int threads) {
     tree *t = &s->tree;
     int n = t->n;
@@ -394,7 +397,7 @@ static void find_slope(descent *s, const float *xy, float exaggeration, int thre
     }
 }
 
-/* Momentum, and a gain for each coordinate that grows while it keeps its direction. */
+/* Momentum, and a gain per coordinate that grows while the direction stays the same. */
 static void move(descent *s, float *xy, float rate, float momentum) {
     for (int i = 0; i < 2 * s->tree.n; i++) {
         bool turned = s->slope[i] * s->speed[i] > 0; /* speed points down the slope */
@@ -422,8 +425,8 @@ int tsne(const float *f, int n, int d, const int32_t *near, int k, const tsne_op
     tsne_options own = *options, *o = &own;
     if (n < SMALL) own.threads = 1;
     ASSERT(n >= 1 && k >= 1 && k <= n);
-    TRY(begin(f, n, d, o, xy));
-    if (k < 2) { /* one point has its place */
+    TRY(initialize(f, n, d, o, xy));
+    if (k < 2) { /* a single point */
         fit_box(xy, n);
         goto done;
     }
@@ -437,7 +440,7 @@ int tsne(const float *f, int n, int d, const int32_t *near, int k, const tsne_op
     float rate = fmaxf((float)n / EXAGGERATION, 200);
     for (int t = 0; t < o->iterations; t++) {
         bool early = t < o->iterations / 3;
-        if (o->tell && t % 10 == 0 && o->tell(t, o->iterations, o->user))
+        if (o->progress && t % 10 == 0 && o->progress(t, o->iterations, o->user))
             TRY(fail(CONR_ESTOPPED, "map: stopped at iteration %d of %d", t, o->iterations));
         find_slope(&s, xy, early ? EXAGGERATION : 1, o->threads);
         move(&s, xy, rate, early ? 0.5f : 0.8f);

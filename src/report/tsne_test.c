@@ -1,4 +1,4 @@
-/* tsne_test.c: planted clusters come out apart, threads change no bit, few and equal points do no
+/* tsne_test.c: planted clusters are separated, threads change no bit, few or equal points do no
  * harm. */
 #include "base/test_help.h"
 
@@ -50,7 +50,7 @@ static void map(const float *f, int n, int threads, int iterations, float *xy) {
     free(ids);
 }
 
-/* Of nearly every point the nearest on the map is of its own cluster. */
+/* The nearest point on the map is of the same cluster for nearly every point. */
 static void test_clusters(void **state) {
     (void)state;
     enum { N = 600, K = 5 };
@@ -72,7 +72,7 @@ static void test_clusters(void **state) {
 
 static void test_threads(void **state) {
     (void)state;
-    enum { N = 2000 }; /* beyond what one thread does alone */
+    enum { N = 2000 }; /* enough for several threads */
     float *f = planted(N, 7, 0.8), one[2 * N], two[2 * N];
     map(f, N, 1, 20, one);
     map(f, N, 2, 20, two);
@@ -89,7 +89,7 @@ static void test_few(void **state) {
     }
 }
 
-/* Equal rows: half of them, and all of them. */
+/* Half of the rows equal, then all. */
 static void test_equal(void **state) {
     (void)state;
     enum { N = 300 };
@@ -113,14 +113,14 @@ static void test_stop(void **state) {
     tsne_options o = tsne_defaults();
     int k = tsne_width(N, o.perplexity);
     int32_t *ids = nearest(f, N, k);
-    o.tell = stop;
+    o.progress = stop;
     assert_fails(CONR_ESTOPPED, "stopped", tsne(f, N, D, ids, k, &o, xy));
     free(ids);
     free(f);
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) { /* tsne_test N: how long it takes */
+    if (argc > 1) { /* tsne_test N: timing */
         int n = atoi(argv[1]), k = tsne_width(n, 30);
         float *f = planted(n, 10, 1), *xy = malloc(2 * sizeof *xy * (size_t)n);
         int32_t *ids = nearest(f, n, k);

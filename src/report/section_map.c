@@ -1,6 +1,6 @@
-/* map.c: the map: a picture of it for everyone, and the numbers for page.js, which draws it on a
- * canvas to pan, zoom and ask. */
-#include "report/report.h"
+/* section_map.c: the map: as a still picture, and as data for page.js, which draws it on a canvas
+ * where it can be moved, zoomed and clicked. */
+#include "report/section.h"
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -12,7 +12,7 @@
 
 enum { PICTURE = 800, MARGIN = 16 };
 
-/* A disk on the picture, its edge smoothed by coverage. */
+/* Draws a disk, its edge antialiased by coverage. */
 static void disk(unsigned char *rgba, double x, double y, double radius, const unsigned char *rgb) {
     for (int v = (int)(y - radius - 1); v <= (int)(y + radius + 1); v++)
         for (int u = (int)(x - radius - 1); u <= (int)(x + radius + 1); u++) {
@@ -34,14 +34,14 @@ static int write_picture(FILE *f, const report *r) {
     double half = PICTURE / 2.0 - MARGIN;
     for (int i = 0; i < r->n_points; i++) {
         int64_t id = r->point[i];
-        report_rgb(r->f->cluster[id], rgb);
+        section_rgb(r->f->cluster[id], rgb);
         disk(rgba, PICTURE / 2.0 + half * r->xy[2 * i], PICTURE / 2.0 + half * r->xy[2 * i + 1],
              r->kept[id] ? 2.2 : 1.0, rgb);
     }
     TRY(webp_encode(rgba, PICTURE, PICTURE, 4, 101, &out));
     html_print(f,
                "<img id=\"map-still\" width=\"%d\" height=\"%d\" alt=\"Map of %s images, colored "
-               "by cluster: images that look alike to the network lie together\" "
+               "by cluster: images that look similar to the network are close together\" "
                "src=\"data:image/webp;base64,",
                PICTURE, PICTURE, html_count(r->n_points));
     html_base64(f, out.bytes, out.n);
@@ -52,7 +52,7 @@ done:
     return rc;
 }
 
-/* A field of the JSON: numbers of 2 bytes, little-endian on every machine that we know. */
+/* A field of the JSON: 2-byte integers in base64, little-endian as on all machines we support. */
 static int write_array(FILE *f, const char *key, const uint16_t *value, size_t n) {
     fprintf(f, "\"%s\":\"", key);
     html_base64(f, value, n * sizeof *value);
@@ -60,31 +60,23 @@ static int write_array(FILE *f, const char *key, const uint16_t *value, size_t n
     return 0;
 }
 
-/* The length of the folders that all names share, to be left out. */
-static size_t shared_folders(const report *r) {
-    const char *first = r->f->image[r->point[0]];
-    size_t shared = strlen(first);
-    for (int i = 1; i < r->n_points; i++) {
-        const char *name = r->f->image[r->point[i]];
-        size_t at = 0;
-        while (at < shared && name[at] == first[at]) at++;
-        shared = at;
-    }
-    while (shared > 0 && first[shared - 1] != '/') shared--;
-    return shared;
-}
-
-static void write_names(FILE *f, const report *r) {
+/* Without the folders that all names share. */
+static int write_names(FILE *f, const report *r) {
     enum { LONGEST = 60 };
-    size_t shared = shared_folders(r);
+    const char **all = memory_new("map", (size_t)r->n_points, sizeof *all);
+    if (!all) return CONR_ENOMEM;
+    for (int i = 0; i < r->n_points; i++) all[i] = r->f->image[r->point[i]];
+    size_t shared = folder_shared(all, r->n_points);
     fputs("\"names\":[", f);
     for (int i = 0; i < r->n_points; i++) {
-        const char *name = r->f->image[r->point[i]] + shared;
+        const char *name = all[i] + shared;
         size_t length = strlen(name);
         if (i) fputc(',', f);
         html_json(f, length > LONGEST ? name + length - LONGEST : name);
     }
     fputs("],\n", f);
+    free(all);
+    return 0;
 }
 
 static int write_numbers(FILE *f, const report *r) {
@@ -120,7 +112,7 @@ static int write_data(FILE *f, const report *r) {
     int rc = 0, classes = 0;
     fputs("<script type=\"application/json\" id=\"map-data\">{", f);
     TRY(write_numbers(f, r));
-    write_names(f, r);
+    TRY(write_names(f, r));
     for (int64_t i = 0; r->labeled && i < r->n; i++)
         if (r->f->label[i] >= classes && r->f->label[i] < 65535) classes = (int)r->f->label[i] + 1;
     fputs("\"classes\":[", f);
@@ -130,11 +122,11 @@ static int write_data(FILE *f, const report *r) {
     }
     fputs("],\n\"colors\":[", f);
     int colors = classes > r->K ? classes : r->K;
-    for (int k = 0; k < colors; k++) fprintf(f, "%s\"%s\"", k ? "," : "", report_color(k));
+    for (int k = 0; k < colors; k++) fprintf(f, "%s\"%s\"", k ? "," : "", section_color(k));
     fprintf(
         f, "],\n\"n\":%d,\"K\":%d,\"near\":%d,\"side\":%d,\"columns\":%d,\"sheets\":%d}</script>\n",
         r->n_points, r->K, REPORT_NEAR, r->sheet_side, SHEET_COLUMNS, r->n_sheets);
-    for (int i = 0; i < r->n_sheets; i++) { /* decoded when the map comes into view, not before */
+    for (int i = 0; i < r->n_sheets; i++) { /* decoded when the map scrolls into view */
         fprintf(f, "<script type=\"text/plain\" id=\"sheet%d\">", i);
         html_base64(f, r->sheet[i].bytes, r->sheet[i].n);
         fputs("</script>\n", f);
@@ -143,20 +135,20 @@ done:
     return rc;
 }
 
-int report_write_map(FILE *f, const report *r) {
+int section_write_map(FILE *f, const report *r) {
     int rc = 0;
     fputs("<section id=\"map\" aria-labelledby=\"h-map\">\n<h2 id=\"h-map\">Map</h2>\n<p>", f);
     if (r->n_points < r->n)
-        html_print(f, "%s of the %s images, drawn at random", html_count(r->n_points),
+        html_print(f, "%s of the %s images, chosen at random", html_count(r->n_points),
                    html_count(r->n));
     else
         html_print(f, "All %s images", html_count(r->n));
     fputs(
-        ", placed by t-SNE so that those with like features lie together. Small dots are boundary "
-        "images. Distances between groups mean little.<span class=\"js\"> Drag to pan, scroll or "
-        "pinch to zoom, point to see an image",
+        ", placed by t-SNE so that images with similar features are close together. Small dots are "
+        "boundary images. Distances between groups mean little.<span class=\"js\"> Drag to move, "
+        "scroll or pinch to zoom, hover over a dot to see its image",
         f);
-    fputs(r->map_near[0] ? ", click to see its neighbors" : "", f);
+    fputs(r->map_near[0] ? ", click it to see its neighbors" : "", f);
     fputs(".</span></p>\n<div id=\"map-tools\" class=\"tools\" hidden>\n", f);
     if (r->labeled)
         fputs("<label>Color by <select id=\"map-color\"><option value=\"cluster\">cluster</option>"
@@ -164,7 +156,7 @@ int report_write_map(FILE *f, const report *r) {
               f);
     fputs(
         "<label>Boundary images <select id=\"map-edge\"><option value=\"small\">small</option>"
-        "<option value=\"none\">hidden</option><option value=\"only\">alone</option></select>"
+        "<option value=\"none\">hidden</option><option value=\"only\">only</option></select>"
         "</label>\n<span class=\"buttons\"><button type=\"button\" id=\"map-in\" aria-label=\"Zoom "
         "in\">+</button><button type=\"button\" id=\"map-out\" aria-label=\"Zoom out\">&minus;"
         "</button><button type=\"button\" id=\"map-all\">Whole map</button></span></div>\n"

@@ -1,0 +1,75 @@
+/* data.c: see data.h. */
+#include "report/data.h"
+
+#include "base/file.h"
+#include "base/status.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* JSON strings are UTF-8; text that is not becomes null. */
+static json_t *text_json(const char *text) {
+    json_t *exact = text ? json_string(text) : NULL;
+    return exact ? exact : json_null();
+}
+
+int report_write_data(const source *s, const char *run) {
+    int rc = 0;
+    char path[PATH_MAX], *real = realpath(s->path, NULL), *text = NULL;
+    file_new f = {0};
+    json_t *classes = json_array();
+    for (int i = 0; i < s->n_classes; i++) {
+        json_t *name = json_string(s->class_name[i]);
+        json_array_append_new(classes, name ? name : json_string("?"));
+    }
+    json_t *o =
+        json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real), "kind", s->words,
+                  "images", (json_int_t)s->n, "skipped", (json_int_t)s->skipped, "first_skipped",
+                  text_json(s->first_skipped), "width", s->w_low, s->w_high, "height", s->h_low,
+                  s->h_high, "channels", s->gray ? 1 : 3, "classes", classes);
+    text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    snprintf(path, sizeof path, "%s/data.json", run);
+    if (!text) TRY(fail_memory(path, 1000));
+    TRY(file_new_open(&f, path));
+    fprintf(f.stream, "%s\n", text);
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    json_decref(o);
+    free(text), free(real);
+    return rc;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static const char *keep(arena *memory, const char *text) {
+    return text ? arena_text(memory, text, strlen(text)) : NULL;
+}
+
+static void two_ints(const json_t *pair, int out[2]) {
+    for (size_t i = 0; i < 2; i++) out[i] = (int)json_integer_value(json_array_get(pair, i));
+}
+
+int data_read(const char *path, arena *memory, folder_data *d) {
+    json_t *o = json_load_file(path, 0, NULL);
+    const json_t *classes = json_object_get(o, "classes"), *name;
+    size_t i;
+    d->path = keep(memory, json_string_value(json_object_get(o, "path")));
+    d->words = keep(memory, json_string_value(json_object_get(o, "kind")));
+    d->first_skipped = keep(memory, json_string_value(json_object_get(o, "first_skipped")));
+    d->skipped = json_integer_value(json_object_get(o, "skipped"));
+    d->channels = (int)json_integer_value(json_object_get(o, "channels"));
+    two_ints(json_object_get(o, "width"), d->width);
+    two_ints(json_object_get(o, "height"), d->height);
+    d->class_name = arena_alloc(memory, (json_array_size(classes) + 1) * sizeof(char *));
+    json_array_foreach(classes, i, name) {
+        const char *text = json_string_value(name);
+        if (d->class_name) d->class_name[d->n_classes++] = keep(memory, text ? text : "?");
+    }
+    json_decref(o);
+    return d->class_name ? 0 : CONR_ENOMEM;
+}

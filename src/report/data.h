@@ -1,0 +1,27 @@
+/* data.h: RUN/data.json: what the images of a run are and where.  The training writes it, so that
+ * reports made later find the images. */
+#ifndef CONR_REPORT_DATA_H
+#define CONR_REPORT_DATA_H
+
+#include "base/memory.h"
+#include "images/source.h"
+
+#include <stdint.h>
+
+/* Texts are kept in the arena given to data_read. */
+typedef struct folder_data {
+    const char *path;  /* absolute; NULL: not known */
+    const char *words; /* "image folder"; NULL: not known */
+    int64_t skipped;
+    const char *first_skipped;         /* the reason for the first; NULL: none */
+    int width[2], height[2], channels; /* 0: not known */
+    const char **class_name;           /* [n_classes] */
+    int n_classes;
+} folder_data;
+
+int report_write_data(const source *s, const char *run);
+
+/* A missing or damaged file leaves everything unknown; only lack of memory is an error. */
+int data_read(const char *path, arena *memory, folder_data *out);
+
+#endif

@@ -1,0 +1,76 @@
+/* section_curves.c: scores, loss and learning rate over epochs; purity over the number of
+ * neighbors. */
+#include "report/section.h"
+
+#include "report/html.h"
+
+#include <math.h>
+
+static void write_scores_chart(FILE *f, const folder *from, double mark) {
+    const folder_log *l = &from->log;
+    chart_line labeled[] = {{"NMI", &l->nmi, NULL, 0, false, true},
+                            {"ACC", &l->acc, NULL, 1, false, true},
+                            {"ARI", &l->ari, NULL, 2, false, true},
+                            {"20-NN accuracy", &l->knn, NULL, 3, true, false}};
+    chart_line other[] = {{"Silhouette", &l->silhouette, NULL, 0, false, true},
+                          {"Stability", &l->stability, NULL, 1, false, true}};
+    chart c = {.title = l->nmi.n ? "Scores against labels" : "Scores without labels",
+               .x_name = "epoch",
+               .y_name = "score",
+               .line = l->nmi.n ? labeled : other,
+               .n = l->nmi.n ? 4 : 2,
+               .low = 0,
+               .high = 1,
+               .mark = mark,
+               .mark_text = "stage 2"};
+    if (!l->nmi.n) c.low = NAN;
+    chart_write(f, &c);
+}
+
+static void write_purity(FILE *f, const report *r) {
+    chart_line line[] = {
+        {"ConAff, without boundary images", &r->purity[3], NULL, 1, true, false},
+        {"ConAff", &r->purity[1], NULL, 1, false, false},
+        {"Euclidean, without boundary images", &r->purity[2], NULL, 0, true, false},
+        {"Euclidean", &r->purity[0], NULL, 0, false, false}};
+    chart c = {.title = "Purity: share of K nearest neighbors of the same class",
+               .x_name = "K",
+               .y_name = "purity",
+               .line = line,
+               .n = 4,
+               .low = NAN,
+               .high = NAN,
+               .mark = NAN};
+    chart_write(f, &c);
+}
+
+void section_write_curves(FILE *f, const report *r) {
+    const folder *from = r->f;
+    double mark = from->o.stage1_epochs < last_epoch(&from->o) ? from->o.stage1_epochs : NAN;
+    chart_line loss = {"loss", &from->log.loss, NULL, 0, false, false};
+    chart_line lr = {"lr", &from->log.lr, NULL, 4, false, false};
+    chart c = {.title = "Loss",
+               .x_name = "epoch",
+               .y_name = "loss",
+               .line = &loss,
+               .n = 1,
+               .low = NAN,
+               .high = NAN,
+               .mark = mark,
+               .mark_text = "stage 2"};
+    fputs("<section id=\"curves\" aria-labelledby=\"h-curves\">\n<h2 id=\"h-curves\">Curves</h2>\n"
+          "<div class=\"charts\">\n",
+          f);
+    write_scores_chart(f, from, mark);
+    if (r->labeled) write_purity(f, r);
+    chart_write(f, &c);
+    c.title = "Learning rate", c.y_name = "learning rate", c.line = &lr, c.low = 0;
+    chart_write(f, &c);
+    fputs("</div>\n", f);
+    if (r->labeled)
+        html_print(f,
+                   "<p class=\"note\">Boundary images are the %.0f&#8239;%% of the images with the "
+                   "highest boundary ratio (%s images).</p>\n",
+                   100 * (1 - r->fraction), html_count(r->n_boundary));
+    fputs("</section>\n", f);
+}

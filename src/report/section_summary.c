@@ -1,0 +1,173 @@
+/* section_summary.c: what was clustered, the scores, warnings, cluster sizes, confusion table. */
+#include "report/section.h"
+
+#include "report/html.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void tile(FILE *f, const char *name, const char *value, const char *note) {
+    html_print(f, "<div class=\"tile\"><dt>%s</dt><dd>%s", name, value);
+    if (note) html_print(f, "<small>%s</small>", note);
+    fputs("</dd></div>\n", f);
+}
+
+static void tile_number(FILE *f, const char *name, double value, const char *note) {
+    char text[32];
+    snprintf(text, sizeof text, "%.3f", value);
+    if (isfinite(value)) tile(f, name, text, note);
+}
+
+static void write_tiles(FILE *f, const report *r) {
+    const folder *from = r->f;
+    char clusters[32], note[64] = "", rate[48];
+    fputs("<dl class=\"tiles\">\n", f);
+    tile(f, "Images", html_count(r->n), NULL);
+    snprintf(clusters, sizeof clusters, "%d", r->K);
+    if (r->labeled) snprintf(note, sizeof note, "%d classes in the labels", r->scores.classes);
+    tile(f, "Clusters", clusters, note[0] ? note : NULL);
+    if (r->labeled) {
+        tile_number(f, "NMI", r->scores.nmi, "shared information, 1 is best");
+        tile_number(f, "ACC", r->scores.acc, "correct, clusters matched to classes");
+        tile_number(f, "ARI", r->scores.ari, "agreement on pairs, 0 is chance");
+        if (from->log.knn.n)
+            tile_number(f, "20-NN", from->log.knn.y[from->log.knn.n - 1],
+                        "accuracy by 20 nearest neighbors");
+    }
+    if (!r->labeled) tile_number(f, "Silhouette", r->silhouette, "separation from -1 to 1");
+    if (from->log.stability.n)
+        tile_number(f, "Stability", from->log.stability.y[from->log.stability.n - 1],
+                    "images that kept their cluster");
+    if (from->log.seconds > 0) {
+        snprintf(rate, sizeof rate, "%s images per second",
+                 html_count((int64_t)from->log.images_per_s));
+        tile(f, "Training", html_time(from->log.seconds), from->log.images_per_s > 0 ? rate : NULL);
+    }
+    fputs("</dl>\n", f);
+}
+
+static void write_size(FILE *f, const folder_data *d) {
+    if (!d->channels) return;
+    fputs(d->channels == 1 ? ", gray" : ", color", f);
+    if (d->width[0] == d->width[1] && d->height[0] == d->height[1])
+        fprintf(f, ", %d&#8239;&times;&#8239;%d pixels", d->width[0], d->height[0]);
+    else
+        fprintf(f, ", from %d&#8239;&times;&#8239;%d to %d&#8239;&times;&#8239;%d pixels",
+                d->width[0], d->height[0], d->width[1], d->height[1]);
+}
+
+static void write_description(FILE *f, const report *r) {
+    const folder *from = r->f;
+    const train_options *o = &from->o;
+    html_print(f, "<p class=\"lead\">%s images, grouped by what they look like%s.</p>\n",
+               html_count(r->n),
+               r->labeled ? "; labels were used only afterwards, to score the result"
+                          : ", without any labels");
+    fputs("<p>", f);
+    if (from->data.words) {
+        html_print(f, "Images: %s", from->data.words);
+        write_size(f, &from->data);
+        if (from->data.path) html_print(f, ", at <code>%s</code>", from->data.path);
+        fputs(". ", f);
+    }
+    html_print(f, "Network: %s, with inputs of %d&#8239;&times;&#8239;%d pixels. ", o->encoder,
+               o->size, o->size);
+    int all = last_epoch(o), first = o->stage1_epochs < all ? o->stage1_epochs : all;
+    html_print(f, "Training: %d epochs of %s", first, o->framework);
+    if (all > first) {
+        html_print(f, ", then %d epochs that pull each image toward its %s", all - first,
+                   !strcmp(o->neighborhood, "conaff")  ? "contextually affinitive neighbors"
+                   : !strcmp(o->neighborhood, "local") ? "nearest neighbors"
+                                                       : "own views");
+        if (o->boundary) fputs(", holding back images on cluster boundaries", f);
+    }
+    html_print(f, "; batch size %d, seed %d, on %s. Run: <code>%s</code>.</p>\n", o->batch, o->seed,
+               o->device[0] ? o->device : "an unknown device", from->name);
+}
+
+static void write_warnings(FILE *f, const report *r) {
+    const folder *from = r->f;
+    bool any = from->log.n_warnings || from->data.skipped || r->no_pictures || !from->done;
+    if (!any) {
+        fputs("<p class=\"good\">No warnings: no collapse, no tiny or lopsided clusters, no "
+              "skipped images.</p>\n",
+              f);
+        return;
+    }
+    fputs("<div class=\"warn\" role=\"note\"><h2>Warnings</h2><ul>\n", f);
+    for (int i = 0; i < from->log.n_warnings; i++)
+        html_print(f, "<li>%s</li>\n", from->log.warning[i]);
+    if (from->data.skipped)
+        html_print(f, "<li>%s %s could not be read and %s skipped; the first: %s</li>\n",
+                   html_count(from->data.skipped), from->data.skipped == 1 ? "image" : "images",
+                   from->data.skipped == 1 ? "was" : "were",
+                   from->data.first_skipped ? from->data.first_skipped : "damaged");
+    if (!from->done) fputs("<li>This run is not finished; continue it with --resume</li>\n", f);
+    if (r->no_pictures) html_print(f, "<li>No pictures: %s</li>\n", r->no_pictures);
+    fputs("</ul></div>\n", f);
+}
+
+static void write_sizes(FILE *f, const report *r) {
+    chart_bar *bar = calloc((size_t)r->K, sizeof *bar);
+    char(*name)[2][16] = calloc((size_t)r->K, sizeof *name); /* and its color */
+    if (bar && name) {
+        for (int k = 0; k < r->K; k++) {
+            snprintf(name[k][0], sizeof name[k][0], "%d", k);
+            snprintf(name[k][1], sizeof name[k][1], "%s", section_color(k));
+            bar[k] = (chart_bar){name[k][0], (double)r->cluster[k].size, name[k][1]};
+        }
+        chart_bars(f, "Images per cluster", "cluster", bar, r->K);
+    }
+    free(bar), free(name);
+}
+
+enum { CONFUSION_MOST = 40 }; /* rows and columns of a table that can still be read */
+
+/* Clusters in the order of the classes they are matched to. */
+static void write_confusion(FILE *f, const report *r) {
+    const conr_confusion *m = &r->confusion;
+    if (m->classes > CONFUSION_MOST || m->clusters > CONFUSION_MOST) return;
+    fputs("<figure class=\"confusion\"><figcaption>Clusters and classes: number of images in "
+          "common</figcaption>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+          "aria-label=\"Table of clusters and classes\"><table><thead><tr>"
+          "<th scope=\"col\">Cluster</th>",
+          f);
+    for (int j = 0; j < m->classes; j++)
+        html_print(f, "<th scope=\"col\"><span>%s</span></th>", folder_class(r->f, m->class_[j]));
+    fputs("</tr></thead><tbody>\n", f);
+    for (int turn = 0; turn <= m->classes; turn++)
+        for (int i = 0; i < m->clusters; i++) {
+            int match = m->match[i] < 0 ? m->classes : m->match[i];
+            if (match != turn) continue;
+            int64_t sum = 0;
+            for (int j = 0; j < m->classes; j++) sum += m->count[(size_t)i * m->classes + j];
+            html_print(f, "<tr><th scope=\"row\">%d</th>", (int)m->cluster[i]);
+            for (int j = 0; j < m->classes; j++) {
+                int64_t count = m->count[(size_t)i * m->classes + j];
+                double share = sum ? (double)count / (double)sum : 0;
+                fprintf(f, "<td%s style=\"background:rgba(47,125,209,%.2f)\">",
+                        j == m->match[i] ? " class=\"hit\"" : "", 0.45 * share);
+                if (count) fputs(html_count(count), f);
+                fputs("</td>", f);
+            }
+            fputs("</tr>\n", f);
+        }
+    fputs("</tbody></table></div><p class=\"note\">Outlined: the class matched to the cluster "
+          "for ACC.</p></figure>\n",
+          f);
+}
+
+void section_write_summary(FILE *f, const report *r) {
+    fputs("<section id=\"summary\" aria-labelledby=\"h-summary\">\n", f);
+    html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n",
+               r->f->data.path ? section_name(r->f->data.path) : r->f->name, r->K,
+               r->K == 1 ? "cluster" : "clusters");
+    write_description(f, r);
+    write_tiles(f, r);
+    write_warnings(f, r);
+    fputs("<div class=\"charts\">\n", f);
+    write_sizes(f, r);
+    if (r->labeled) write_confusion(f, r);
+    fputs("</div>\n</section>\n", f);
+}
