@@ -267,101 +267,6 @@ static int search(device *dev, const float *f, int n, int d, int first, int rows
     return rc;
 }
 
-/* ---- the smallest, and sums by label --------------------------------------------------------- */
-
-/* A row of a few numbers belongs to a thread, a longer one to a warp. */
-static __global__ void argmin_short(const float *s, int n, int m, int ld, int32_t *ids,
-                                    float *values) {
-    int i = blockIdx.x * BLOCK + threadIdx.x, best = 0;
-    if (i >= n) return;
-    s += (size_t)i * ld;
-    float least = s[0];
-    for (int j = 1; j < m; j++) {
-        float x = s[j];
-        if (x < least) least = x, best = j;
-    }
-    ids[i] = best;
-    if (values) values[i] = least;
-}
-
-static __global__ void argmin_long(const float *s, int n, int m, int ld, int32_t *ids,
-                                   float *values) {
-    int i = warp_row();
-    if (i >= n) return;
-    s += (size_t)i * ld;
-    rank_key best = 0;
-    for (int j = lane(); j < m; j += WARP) {
-        rank_key key = rank_of(-s[j], j);
-        best = key > best ? key : best;
-    }
-    int j = rank_column(warp_max(best));
-    if (lane() != 0) return;
-    ids[i] = j;
-    if (values) values[i] = s[j];
-}
-
-static int argmin(device *dev, const float *s, int n, int m, int ld, int32_t *ids, float *values) {
-    if (n < 1) return 0;
-    if (m <= 2 * WARP)
-        argmin_short<<<blocks_for(n, BLOCK), BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, ids, values);
-    else
-        argmin_long<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, ids, values);
-    return LAUNCHED("argmin");
-}
-
-/* Sums by label.  A block has COLUMNS columns (one sector of memory) of all rows and up to LABELS
- * labels.  The rows are dealt out to `stripes` groups of threads, a thread a column, each with sums
- * of its own in shared memory, which are added up in order at the end. */
-enum { COLUMNS = 8, LABELS = 256, SUM_BYTES = 160 * 1024, MAX_STRIPES = 128 };
-
-static __global__ void sum_labels(const float *x, int n, int d, const int32_t *label, int K,
-                                  int labels, int stripes, float *sums, int32_t *counts) {
-    extern __shared__ double part[]; /* [stripes][labels][COLUMNS] */
-    int first = blockIdx.y * labels, column = threadIdx.x % COLUMNS, stripe = threadIdx.x / COLUMNS;
-    int j = blockIdx.x * COLUMNS + column, here = K - first < labels ? K - first : labels;
-    for (int p = threadIdx.x; p < stripes * labels * COLUMNS; p += blockDim.x) part[p] = 0;
-    __syncthreads();
-    double *own = part + (size_t)stripe * labels * COLUMNS + column;
-    for (int i = stripe; i < n; i += stripes) {
-        int l = label[i] - first;
-        if (l >= 0 && l < here && j < d) own[l * COLUMNS] += x[(size_t)i * d + j];
-    }
-    __syncthreads();
-    for (int p = threadIdx.x; p < here * COLUMNS; p += blockDim.x) {
-        double sum = 0;
-        int to = blockIdx.x * COLUMNS + p % COLUMNS;
-        for (int s = 0; s < stripes; s++) sum += part[(size_t)s * labels * COLUMNS + p];
-        if (to < d) sums[(size_t)(first + p / COLUMNS) * d + to] = (float)sum;
-    }
-    if (blockIdx.x != 0) return;
-    __syncthreads();
-    int32_t *count = (int32_t *)part; /* whole numbers: any order gives the same */
-    for (int l = threadIdx.x; l < here; l += blockDim.x) count[l] = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        int l = label[i] - first;
-        if (l >= 0 && l < here) atomicAdd(&count[l], 1);
-    }
-    __syncthreads();
-    for (int l = threadIdx.x; l < here; l += blockDim.x) counts[first + l] = count[l];
-}
-
-static int sums_by_label(device *dev, const float *x, int n, int d, const int32_t *label, int K,
-                         float *sums, int32_t *counts) {
-    int labels = K < LABELS ? K : LABELS;
-    size_t one = (size_t)labels * COLUMNS * sizeof(double);
-    int stripes = (int)(SUM_BYTES / one) < MAX_STRIPES ? (int)(SUM_BYTES / one) : MAX_STRIPES;
-    stripes = stripes / 4 * 4; /* whole warps; at least 8 fit */
-    dim3 grid(blocks_for(d, COLUMNS), blocks_for(K, labels));
-    int rc = cuda_check((int)cudaFuncSetAttribute(
-                            sum_labels, cudaFuncAttributeMaxDynamicSharedMemorySize, SUM_BYTES),
-                        "sums_by_label");
-    if (rc < 0) return rc;
-    sum_labels<<<grid, stripes * COLUMNS, stripes * one, STREAM(dev)>>>(x, n, d, label, K, labels,
-                                                                        stripes, sums, counts);
-    return LAUNCHED("sums_by_label");
-}
-
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 /* The half batch of a loss, as device.h has it. */
@@ -653,8 +558,6 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     op->ring_put = ring_put;
     op->top_k = cuda_top_k;
     op->search = search;
-    op->argmin = argmin;
-    op->sums_by_label = sums_by_label;
     op->pull = pull;
     op->contrast = contrast;
     op->boundary = boundary;
