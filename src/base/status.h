@@ -7,13 +7,19 @@
 
 #include "conr.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Sets this thread's message, "WHAT: WHY; REMEDY" (no newline), and returns code. */
 int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* fail(CONR_ENOMEM, ...) for an allocation of this many bytes. */
 int fail_memory(const char *what, double bytes);
 
-/* Within a function that has `int rc = 0;` and a label `done:` which frees and returns rc. */
+/* Within a function that has `int rc = 0;` and a label `done:` which frees and returns rc.  In CUDA
+ * files, variables with an initializer must be declared before the first TRY: C++ lets no goto jump
+ * past one. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((rc = (call)) < 0) goto done;                                                          \
@@ -24,6 +30,9 @@ int fail_memory(const char *what, double bytes);
         if (!(promise)) assert_broken(#promise, __FILE__, __LINE__);                               \
     } while (0)
 
-_Noreturn void assert_broken(const char *promise, const char *file, int line);
+void assert_broken(const char *promise, const char *file, int line) __attribute__((noreturn));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

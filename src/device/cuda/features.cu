@@ -6,6 +6,8 @@
  * an output that is written later lends it. */
 #include "device/cuda/warp.cuh"
 
+#include "base/status.h"
+
 #include <math.h>
 
 /* Threads of a block; of one whose warps have a row each: small, so that a batch of 256 rows is on
@@ -30,8 +32,8 @@ static __global__ void normalize(const float *x, int n, int d, float *out, float
 
 static int rows_normalize(device *dev, const float *x, int n, int d, float *out, float *norm) {
     if (n < 1) return 0;
-    normalize<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(x, n, d, out, norm);
-    return LAUNCHED("rows_normalize");
+    normalize<<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream_of(dev)>>>(x, n, d, out, norm);
+    return launched("rows_normalize");
 }
 
 static __global__ void normalize_back(const float *out, const float *norm, const float *dout, int n,
@@ -48,8 +50,9 @@ static __global__ void normalize_back(const float *out, const float *norm, const
 static int rows_normalize_back(device *dev, const float *out, const float *norm, const float *dout,
                                int n, int d, float *dx) {
     if (n < 1) return 0;
-    normalize_back<<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(out, norm, dout, n, d, dx);
-    return LAUNCHED("rows_normalize_back");
+    normalize_back<<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream_of(dev)>>>(out, norm, dout, n, d,
+                                                                          dx);
+    return launched("rows_normalize_back");
 }
 
 /* width: words of a row */
@@ -64,8 +67,8 @@ template <typename word>
 static void take_launch(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
                         void *to) {
     size_t width = row_bytes / sizeof(word), count = width * (size_t)n;
-    take<<<blocks_for(count, BLOCK), BLOCK, 0, STREAM(dev)>>>((const word *)from, width, ids, count,
-                                                              (word *)to);
+    take<<<blocks_for(count, BLOCK), BLOCK, 0, stream_of(dev)>>>((const word *)from, width, ids,
+                                                                 count, (word *)to);
 }
 
 static int rows_take(device *dev, const void *from, size_t row_bytes, const int32_t *ids, int n,
@@ -78,7 +81,7 @@ static int rows_take(device *dev, const void *from, size_t row_bytes, const int3
         take_launch<uint32_t>(dev, from, row_bytes, ids, n, to);
     else
         take_launch<unsigned char>(dev, from, row_bytes, ids, n, to);
-    return LAUNCHED("rows_take");
+    return launched("rows_take");
 }
 
 static __global__ void put_in_ring(const step_values *at, const float *rows, int n, int d,
@@ -92,9 +95,9 @@ static __global__ void put_in_ring(const step_values *at, const float *rows, int
 static int ring_put(device *dev, const step_values *at, const float *rows, int n, int d,
                     float *ring, int size) {
     if (n < 1 || d < 1) return 0;
-    put_in_ring<<<blocks_for((size_t)n * d, BLOCK), BLOCK, 0, STREAM(dev)>>>(at, rows, n, d, ring,
-                                                                             size);
-    return LAUNCHED("ring_put");
+    put_in_ring<<<blocks_for((size_t)n * d, BLOCK), BLOCK, 0, stream_of(dev)>>>(at, rows, n, d,
+                                                                                ring, size);
+    return launched("ring_put");
 }
 
 /* ---- choice ---------------------------------------------------------------------------------- */
@@ -225,13 +228,13 @@ int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int 
     if (n < 1 || k < 1) return 0;
     if (m <= IN_REGISTERS)
         BY_WIDTH(m, top_short,
-                 <<<blocks_for(n, ROWS), ROW_BLOCK, 0, STREAM(dev)>>>(s, n, m, ld, self, k, ids,
-                                                                      values));
+                 <<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream_of(dev)>>>(s, n, m, ld, self, k, ids,
+                                                                         values));
     else if (k <= STREAM_K)
-        top_stream<<<n, STREAM_BLOCK, 0, STREAM(dev)>>>(s, m, ld, self, k, ids, values);
+        top_stream<<<n, STREAM_BLOCK, 0, stream_of(dev)>>>(s, m, ld, self, k, ids, values);
     else
-        top_long<<<n, BLOCK, 0, STREAM(dev)>>>(s, m, ld, self, k, ids, values);
-    return LAUNCHED("top_k");
+        top_long<<<n, BLOCK, 0, stream_of(dev)>>>(s, m, ld, self, k, ids, values);
+    return launched("top_k");
 }
 
 /* ---- the nearest of a whole set -------------------------------------------------------------- */
@@ -245,24 +248,22 @@ static __global__ void set_column(float *x, int n, int stride, float value) {
 
 static int search(device *dev, const float *f, int n, int d, int first, int rows, int k,
                   int32_t *ids, float *values) {
-    int most = SEARCH_NUMBERS / n < 1 ? 1 : SEARCH_NUMBERS / n, rc = 0;
+    int rc = 0, most = SEARCH_NUMBERS / n < 1 ? 1 : SEARCH_NUMBERS / n;
     void *s = NULL;
     most = most < rows ? most : rows;
     if (rows < 1) return 0;
-    rc = dev->op.alloc(dev, (size_t)most * n * sizeof(float), &s);
-    for (int i = 0; rc == 0 && i < rows; i += most) {
-        int here = rows - i < most ? rows - i : most;
-        rc = dev->op.gemm(dev, false, true, here, n, d, 1, f + (size_t)(first + i) * d, d, f, d, 0,
-                          (float *)s, n);
-        if (rc == 0)
-            rc = cuda_top_k(dev, (float *)s, here, n, n, first + i, k, ids + (size_t)i * k,
-                            values + (size_t)i * k);
+    TRY(dev->op.alloc(dev, (size_t)most * n * sizeof(float), &s));
+    for (int i = 0; i < rows; i += most) {
+        int count = rows - i < most ? rows - i : most;
+        TRY(dev->op.gemm(dev, false, true, count, n, d, 1, f + (size_t)(first + i) * d, d, f, d, 0,
+                         (float *)s, n));
+        TRY(cuda_top_k(dev, (float *)s, count, n, n, first + i, k, ids + (size_t)i * k,
+                       values + (size_t)i * k));
     }
-    if (rc == 0) {
-        set_column<<<blocks_for(rows, BLOCK), BLOCK, 0, STREAM(dev)>>>(values, rows, k, 1);
-        rc = LAUNCHED("search");
-    }
-    if (rc == 0) rc = dev->op.sync(dev);
+    set_column<<<blocks_for(rows, BLOCK), BLOCK, 0, stream_of(dev)>>>(values, rows, k, 1);
+    TRY(launched("search"));
+    TRY(dev->op.sync(dev));
+done:
     dev->op.free(dev, s);
     return rc;
 }
@@ -328,9 +329,9 @@ static int pull(device *dev, const float *q, const float *key, int n, int d,
                 float *dq) {
     if (n < 1) return 0;
     half_batch h = {q, key, n, d, near_ids, k, weight, factor};
-    pull_rows<<<n, BLOCK, 0, STREAM(dev)>>>(h, dq);
-    pull_finish<<<1, n <= 256 ? 256 : 1024, 0, STREAM(dev)>>>(h, dq, loss);
-    return LAUNCHED("pull");
+    pull_rows<<<n, BLOCK, 0, stream_of(dev)>>>(h, dq);
+    pull_finish<<<1, n <= 256 ? 256 : 1024, 0, stream_of(dev)>>>(h, dq, loss);
+    return launched("pull");
 }
 
 /* ref.c has the formula.  A block a row; logits: [n,size].  First its value into the first number
@@ -387,16 +388,18 @@ static int contrast(device *dev, const float *q, const float *key, int n, int d,
                     const int32_t *near_ids, int k, const float *weight, float factor,
                     const float *queue, int size, float temperature, float *logits, float *loss,
                     float *dq) {
+    int rc = 0;
     half_batch h = {q, key, n, d, near_ids, k, weight, factor};
     if (n < 1) return 0;
-    int rc = dev->op.gemm(dev, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits,
-                          size);
-    if (rc < 0) return rc;
-    contrast_rows<<<n, BLOCK, 0, STREAM(dev)>>>(h, temperature, size, true, logits, dq);
-    add_first<<<1, BLOCK, 0, STREAM(dev)>>>(dq, n, d, loss);
-    contrast_rows<<<n, BLOCK, 0, STREAM(dev)>>>(h, temperature, size, false, logits, dq);
-    if ((rc = LAUNCHED("contrast")) < 0) return rc;
-    return dev->op.gemm(dev, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d);
+    TRY(dev->op.gemm(dev, false, true, n, size, d, 1 / temperature, q, d, queue, d, 0, logits,
+                     size));
+    contrast_rows<<<n, BLOCK, 0, stream_of(dev)>>>(h, temperature, size, true, logits, dq);
+    add_first<<<1, BLOCK, 0, stream_of(dev)>>>(dq, n, d, loss);
+    contrast_rows<<<n, BLOCK, 0, stream_of(dev)>>>(h, temperature, size, false, logits, dq);
+    TRY(launched("contrast"));
+    TRY(dev->op.gemm(dev, false, false, n, d, size, 1, logits, size, queue, d, 1, dq, d));
+done:
+    return rc;
 }
 
 /* ---- the boundary filter --------------------------------------------------------------------- */
@@ -523,20 +526,20 @@ static int boundary(device *dev, const step_values *at, const float *f, int n, i
                     const int32_t *ids, const int32_t *label, const float *centroids, int K,
                     bool over_batch, float *ratio, float *weight) {
     if (n < 1) return 0;
-    ratios<<<n, BLOCK, 0, STREAM(dev)>>>(f, d, ids, label, centroids, K, ratio);
+    ratios<<<n, BLOCK, 0, stream_of(dev)>>>(f, d, ids, label, centroids, K, ratio);
     if (n <= COUNTED)
-        filter_short<<<1, blocks_for(n, WARP) * WARP, 0, STREAM(dev)>>>(at, ratio, n, over_batch,
-                                                                        weight);
+        filter_short<<<1, blocks_for(n, WARP) * WARP, 0, stream_of(dev)>>>(at, ratio, n, over_batch,
+                                                                           weight);
     else
-        filter<<<1, 1024, 0, STREAM(dev)>>>(at, ratio, n, over_batch, weight);
-    return LAUNCHED("boundary");
+        filter<<<1, 1024, 0, stream_of(dev)>>>(at, ratio, n, over_batch, weight);
+    return launched("boundary");
 }
 
 static int boundary_ratio(device *dev, const float *f, int n, int d, const int32_t *label,
                           const float *centroids, int K, float *ratio) {
     if (n < 1) return 0;
-    ratios<<<n, BLOCK, 0, STREAM(dev)>>>(f, d, NULL, label, centroids, K, ratio);
-    return LAUNCHED("boundary_ratio");
+    ratios<<<n, BLOCK, 0, stream_of(dev)>>>(f, d, NULL, label, centroids, K, ratio);
+    return launched("boundary_ratio");
 }
 
 static __global__ void keep_smallest(const float *ratio, int n, int keep, unsigned char *kept) {
@@ -547,8 +550,8 @@ static __global__ void keep_smallest(const float *ratio, int n, int keep, unsign
 
 static int boundary_keep(device *dev, const float *ratio, int n, int keep, unsigned char *kept) {
     if (n < 1) return 0;
-    keep_smallest<<<1, n <= 256 ? 256 : 1024, 0, STREAM(dev)>>>(ratio, n, keep, kept);
-    return LAUNCHED("boundary_keep");
+    keep_smallest<<<1, n <= 256 ? 256 : 1024, 0, stream_of(dev)>>>(ratio, n, keep, kept);
+    return launched("boundary_keep");
 }
 
 extern "C" void cuda_feature_ops(device_ops *op) {

@@ -273,7 +273,7 @@ static __global__ void first_rows(km m, uint64_t seed, int first, int seeded) {
 /* Of runs `first_run` .. first_run + seeded - 1. */
 static int choose_seeds(device *dev, const km &m, int first_run, int seeded, uint64_t seed) {
     int rc = 0;
-    cudaStream_t stream = STREAM(dev);
+    cudaStream_t stream = stream_of(dev);
     if (seeded == 0) return 0;
     first_rows<<<blocks_for(seeded, BLOCK), BLOCK, 0, stream>>>(m, seed, first_run, seeded);
     for (int step = 0; step < m.K; step++) {
@@ -289,7 +289,7 @@ static int choose_seeds(device *dev, const km &m, int first_run, int seeded, uin
         }
         choose<<<seeded, m.trials * WARP, 0, stream>>>(m, step, per_run, step & 1);
     }
-    return LAUNCHED("k-means++");
+    return launched("k-means++");
 }
 
 /* ---- Lloyd's iteration ----------------------------------------------------------------------- */
@@ -497,7 +497,7 @@ static bool launch_assign_few(device *dev, const km &m, int actives) {
         cudaFuncSetAttribute(assign_few<TILES>, cudaFuncAttributeMaxDynamicSharedMemorySize,       \
                              FEW_STAGE_BYTES);                                                     \
         assign_few<TILES>                                                                          \
-            <<<grid, FEW_THREADS, FEW_STAGE_BYTES, STREAM(dev)>>>(m, actives, runs_each);          \
+            <<<grid, FEW_THREADS, FEW_STAGE_BYTES, stream_of(dev)>>>(m, actives, runs_each);       \
         break
         CASE(1);
         CASE(2);
@@ -648,7 +648,7 @@ static __global__ void __launch_bounds__(SPLIT *BLOCK)
 static int iterate(device *dev, const km &m, int actives, int iteration, int columns, int runs_each,
                    const conr_kmeans_options *o) {
     int rc = 0, centers = actives * m.K, most = rows_at_once(m, centers);
-    cudaStream_t stream = STREAM(dev);
+    cudaStream_t stream = stream_of(dev);
     bool few = launch_assign_few(dev, m, actives);
     for (int first = 0; !few && rc == 0 && first < m.n; first += most) {
         int rows = m.n - first < most ? m.n - first : most;
@@ -662,7 +662,7 @@ static int iterate(device *dev, const km &m, int actives, int iteration, int col
     sum_rows<<<grid, columns, shared, stream>>>(m, actives, columns, runs_each);
     update<<<centers, SPLIT * BLOCK, 0, stream>>>(m, actives, iteration, o->iterations,
                                                   o->tolerance);
-    return LAUNCHED("k-means");
+    return launched("k-means");
 }
 
 /* ---- the result ------------------------------------------------------------------------------ */
@@ -755,7 +755,7 @@ static size_t lay_out(km *m, char *base, int iterations, int seeded) {
 
 static int prepare(device *dev, km *m, const float *features) {
     int rc = 0;
-    cudaStream_t stream = STREAM(dev);
+    cudaStream_t stream = stream_of(dev);
     float *x = (float *)m->x;
     if (m->cosine) {
         if ((rc = dev->op.rows_normalize(dev, features, m->n, m->d, x, NULL)) < 0) return rc;
@@ -767,7 +767,7 @@ static int prepare(device *dev, km *m, const float *features) {
     }
     column_parts<<<PARTS, BLOCK, 0, stream>>>(x, m->n, m->d, m->columns);
     column_totals<<<1, BLOCK, 0, stream>>>(m->columns, m->n, m->d, NULL);
-    return LAUNCHED("k-means");
+    return launched("k-means");
 }
 
 /* Iterates all runs to their ends; host: [runs] for active slots and ends. */
@@ -790,7 +790,7 @@ static int run_all(device *dev, const km &m, const conr_kmeans_options *o, int32
     for (int iteration = 1; rc == 0 && actives > 0; iteration++) {
         if (!packed) {
             if ((rc = dev->op.put(dev, m.active, active, actives * sizeof *active)) < 0) break;
-            place_active<<<actives * m.K, BLOCK, 0, STREAM(dev)>>>(m);
+            place_active<<<actives * m.K, BLOCK, 0, stream_of(dev)>>>(m);
             packed = true;
         }
         int groups = (actives + runs_each - 1) / runs_each;
@@ -834,7 +834,7 @@ static int kmeans(device *dev, const float *features, int n, int d, const conr_k
                   int first, float *centroids, int32_t *labels, conr_kmeans_history *history) {
     km m = {};
     int rc = 0, best = 0;
-    cudaStream_t stream = STREAM(dev);
+    cudaStream_t stream = stream_of(dev);
     m.n = n, m.d = d, m.K = o->clusters, m.runs = o->restarts + (o->start != NULL);
     m.cosine = o->metric == CONR_COSINE;
     m.trials = 2 + (int)log((double)m.K);
@@ -869,18 +869,18 @@ static int kmeans(device *dev, const float *features, int n, int d, const conr_k
         write_centroids<<<blocks_for((size_t)m.K * d, BLOCK), BLOCK, 0, stream>>>(m, best,
                                                                                   centroids);
         place_centroids<<<m.K, BLOCK, 0, stream>>>(m, centroids);
-        rc = LAUNCHED("k-means");
+        rc = launched("k-means");
     }
     int most = rows_at_once(m, m.K);
     for (int i = 0; rc == 0 && i < n; i += most) {
         int rows = n - i < most ? n - i : most;
         if ((rc = multiply(dev, m, m.K, i, rows)) < 0) break;
         final_labels<<<blocks_for(rows, BLOCK), BLOCK, 0, stream>>>(m, i, rows, labels);
-        rc = LAUNCHED("k-means");
+        rc = launched("k-means");
     }
     if (rc == 0 && history) {
         final_sum<<<1, BLOCK, 0, stream>>>(m);
-        rc = LAUNCHED("k-means");
+        rc = launched("k-means");
         if (rc == 0) rc = fill_history(dev, m, first, longest, done, history);
         if (rc == 0) rc = dev->op.get(dev, &history->objective, m.objective, sizeof(double));
         history->run = first + best;
@@ -934,7 +934,7 @@ static size_t lay_out_assign(km *m, char *base) {
 static int assign_some(device *dev, const km &m, const float *features, int rows, int32_t *labels,
                        float *distances) {
     int rc = 0;
-    cudaStream_t stream = STREAM(dev);
+    cudaStream_t stream = stream_of(dev);
     float *x = (float *)m.x;
     unsigned by_warp = blocks_for(rows, BLOCK / WARP);
     if (m.cosine)
@@ -944,7 +944,7 @@ static int assign_some(device *dev, const km &m, const float *features, int rows
     if (rc < 0 || (rc = multiply(dev, m, m.K, 0, rows)) < 0) return rc;
     final_labels<<<blocks_for(rows, BLOCK), BLOCK, 0, stream>>>(m, 0, rows, labels);
     if (distances) label_distances<<<by_warp, BLOCK, 0, stream>>>(m, rows, labels, distances);
-    return LAUNCHED("assign");
+    return launched("assign");
 }
 
 /* As the host's: both sides are shifted by the mean of the centroids, so that a row's label depends
@@ -961,9 +961,9 @@ static int assign_rows(device *dev, const float *features, int n, int d, conr_me
     if ((rc = dev->op.work(dev, lay_out_assign(&m, NULL), &memory)) < 0) return rc;
     lay_out_assign(&m, (char *)memory);
     if (!m.cosine)
-        middle<<<blocks_for(d, BLOCK), BLOCK, 0, STREAM(dev)>>>(centroids, K, d, m.shift);
-    place_centroids<<<K, BLOCK, 0, STREAM(dev)>>>(m, centroids);
-    rc = LAUNCHED("assign");
+        middle<<<blocks_for(d, BLOCK), BLOCK, 0, stream_of(dev)>>>(centroids, K, d, m.shift);
+    place_centroids<<<K, BLOCK, 0, stream_of(dev)>>>(m, centroids);
+    rc = launched("assign");
     for (int i = 0; rc == 0 && i < n; i += m.n)
         rc = assign_some(dev, m, features + (size_t)i * d, n - i < m.n ? n - i : m.n, labels + i,
                          distances ? distances + i : NULL);

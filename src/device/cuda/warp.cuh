@@ -2,9 +2,8 @@
 #ifndef CONR_WARP_CUH
 #define CONR_WARP_CUH
 
-#include "device/cuda/cuda.h"
+#include "device/cuda/launch.cuh"
 
-#include <cuda_runtime.h>
 #include <stdint.h>
 
 enum { WARP = 32 };
@@ -96,13 +95,6 @@ enum { IN_REGISTERS = 1024 };
         else                                                                                       \
             F<32> __VA_ARGS__;                                                                     \
     } while (0)
-
-#define STREAM(dev)    ((cudaStream_t)cuda_stream(dev))
-#define LAUNCHED(what) cuda_check((int)cudaGetLastError(), what)
-
-static inline unsigned blocks_for(size_t count, int per_block) {
-    return (unsigned)((count + (size_t)per_block - 1) / (size_t)per_block);
-}
 
 /* Fill their part of the table. */
 void cuda_neighbor_ops(device_ops *op);
