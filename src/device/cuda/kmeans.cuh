@@ -29,7 +29,6 @@ extern "C" {
 #include <string.h>
 
 enum {
-    BLOCK = 256,        /* threads; also rows of a block in launches over rows */
     PARTS = 256,        /* of the rows, in sums over them */
     DOTS_MOST = 1 << 28 /* elements of a matrix product; more rows take several */
 };

@@ -117,10 +117,6 @@ static void launch_similar(device *dev, const float *f, int n, int d, float *s) 
 
 /* ---- picks ----------------------------------------------------------------------------------- */
 
-enum { BLOCK = 256, ROW_BLOCK = 64, ROWS = ROW_BLOCK / WARP };
-
-static __device__ inline int lane() { return threadIdx.x % WARP; }
-
 /* The edges of row i and the key of its k1-th, by one warp. */
 static __device__ void finish_pick(const graph &g, int i) {
     const int32_t *ids = g.by_s + (size_t)i * g.width;
