@@ -8,13 +8,19 @@
 
 #include "conr.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Sets this thread's message, "WHAT: WHY; REMEDY" (no newline), and returns code. */
 int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* fail(CONR_ENOMEM, ...) for an allocation of so many bytes. */
+/* fail(CONR_ENOMEM, ...) for an allocation of `bytes` bytes. */
 int fail_memory(const char *what, double bytes);
 
-/* For functions with `int rc = 0;` and a label `done:` that frees everything and returns rc. */
+/* For functions with `int rc = 0;` and a label `done:` that frees everything and returns rc.  In
+ * CUDA files, variables with an initializer must be declared before the first TRY: C++ forbids a
+ * goto past one. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((rc = (call)) < 0) goto done;                                                          \
@@ -25,6 +31,9 @@ int fail_memory(const char *what, double bytes);
         if (!(promise)) assert_broken(#promise, __FILE__, __LINE__);                               \
     } while (0)
 
-_Noreturn void assert_broken(const char *promise, const char *file, int line);
+void assert_broken(const char *promise, const char *file, int line) __attribute__((noreturn));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

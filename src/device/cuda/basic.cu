@@ -1,10 +1,10 @@
 /* basic.cu: what is done number by number: conversions, pools, pixels of strided 1x1 convolutions,
  * and the weights' update. */
-#include "vector.cuh"
+#include "device/cuda/vector.cuh"
 
 enum { THREADS = 256 };
 
-static int blocks_for(device *dev, size_t items) {
+static int grid_for(device *dev, size_t items) {
     size_t blocks = (items + THREADS - 1) / THREADS, most = (size_t)cuda_processors(dev) * 16;
     return (int)(blocks < most ? (blocks ? blocks : 1) : most);
 }
@@ -36,7 +36,7 @@ static int converted(device *dev, const F *from, size_t count, bool add, T *to) 
     if (!count) return 0;
     bool aligned = (size_t)from % (4 * sizeof(F)) == 0 && (size_t)to % (4 * sizeof(T)) == 0;
     size_t whole = aligned ? count / 4 : 0, items = aligned ? whole + 3 : count;
-    launch(dev, convert<F, T>, blocks_for(dev, items), THREADS, 0, from, count, whole, add, to);
+    launch(dev, convert<F, T>, grid_for(dev, items), THREADS, 0, from, count, whole, add, to);
     return launched("conversion");
 }
 
@@ -59,7 +59,7 @@ static __global__ void scale(const float *from, size_t count, float factor, floa
 }
 
 extern "C" int cuda_scale(device *dev, const float *from, size_t count, float factor, float *to) {
-    launch(dev, scale, blocks_for(dev, count), THREADS, 0, from, count, factor, to);
+    launch(dev, scale, grid_for(dev, count), THREADS, 0, from, count, factor, to);
     return launched("scaling");
 }
 
@@ -132,7 +132,7 @@ static picking picking_of(const conv_plan *p) {
 extern "C" int cuda_pick_pixels(device *dev, const conv_plan *p, const act *x, act *picked) {
     size_t count = (size_t)p->s.n * p->oh * p->ow * p->s.ci;
 #define CALL(T, V)                                                                                 \
-    launch(dev, pick<T, V>, blocks_for(dev, count / V), THREADS, 0, picking_of(p), count / V,      \
+    launch(dev, pick<T, V>, grid_for(dev, count / V), THREADS, 0, picking_of(p), count / V,        \
            (const T *)x, (T *)picked)
     BY_TYPE(dev, p->s.ci, CALL);
 #undef CALL
@@ -145,11 +145,11 @@ extern "C" int cuda_spread_pixels(device *dev, const conv_plan *p, const act *pi
     size_t all = (size_t)p->s.n * p->s.h * p->s.w * p->s.ci;
 #define CALL(T, V)                                                                                 \
     if (add)                                                                                       \
-        launch(dev, spread_add<T, V>, blocks_for(dev, count / V), THREADS, 0, picking_of(p),       \
+        launch(dev, spread_add<T, V>, grid_for(dev, count / V), THREADS, 0, picking_of(p),         \
                count / V, (const T *)picked, (T *)dx);                                             \
     else                                                                                           \
-        launch(dev, spread_set<T, V>, blocks_for(dev, all / V), THREADS, 0, picking_of(p),         \
-               all / V, (const T *)picked, (T *)dx)
+        launch(dev, spread_set<T, V>, grid_for(dev, all / V), THREADS, 0, picking_of(p), all / V,  \
+               (const T *)picked, (T *)dx)
     BY_TYPE(dev, p->s.ci, CALL);
 #undef CALL
     return launched("spreading of pixels");
@@ -163,10 +163,9 @@ static __global__ void add_bias(T *y, size_t total, int c, const float *bias) {
 extern "C" int cuda_add_bias(device *dev, act *y, size_t rows, int c, const float *bias) {
     size_t total = rows * c;
     if (dev->type == ACT_BF16)
-        launch(dev, add_bias<bf16>, blocks_for(dev, total), THREADS, 0, (bf16 *)y, total, c, bias);
+        launch(dev, add_bias<bf16>, grid_for(dev, total), THREADS, 0, (bf16 *)y, total, c, bias);
     else
-        launch(dev, add_bias<float>, blocks_for(dev, total), THREADS, 0, (float *)y, total, c,
-               bias);
+        launch(dev, add_bias<float>, grid_for(dev, total), THREADS, 0, (float *)y, total, c, bias);
     return launched("bias");
 }
 
@@ -271,8 +270,8 @@ static __global__ void mean_pool_back(int hw, int c, size_t total, const T *dy, 
 static int cuda_max_pool(device *dev, const pool_shape *s, const act *x, act *y) {
     size_t count = (size_t)s->n * ((s->h + 1) / 2) * ((s->w + 1) / 2) * s->c;
 #define CALL(T, V)                                                                                 \
-    launch(dev, max_pool<T, V>, blocks_for(dev, count / V), THREADS, 0, *s, count / V,             \
-           (const T *)x, (T *)y)
+    launch(dev, max_pool<T, V>, grid_for(dev, count / V), THREADS, 0, *s, count / V, (const T *)x, \
+           (T *)y)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
     return launched("max_pool");
@@ -282,7 +281,7 @@ static int cuda_max_pool_back(device *dev, const pool_shape *s, const act *x, co
                               act *dx) {
     size_t count = (size_t)s->n * ((s->h + 1) / 2) * ((s->w + 1) / 2) * s->c;
 #define CALL(T, V)                                                                                 \
-    launch(dev, max_pool_back<T, V>, blocks_for(dev, count / V), THREADS, 0, *s, count / V,        \
+    launch(dev, max_pool_back<T, V>, grid_for(dev, count / V), THREADS, 0, *s, count / V,          \
            (const T *)x, (const T *)dy, (T *)dx)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
@@ -292,7 +291,7 @@ static int cuda_max_pool_back(device *dev, const pool_shape *s, const act *x, co
 static int cuda_mean_pool(device *dev, const pool_shape *s, const act *x, act *y) {
     size_t count = (size_t)s->n * s->c;
 #define CALL(T, V)                                                                                 \
-    launch(dev, mean_pool<T, V>, blocks_for(dev, count / V), THREADS, 0, s->h * s->w, s->c,        \
+    launch(dev, mean_pool<T, V>, grid_for(dev, count / V), THREADS, 0, s->h * s->w, s->c,          \
            count / V, (const T *)x, (T *)y)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
@@ -302,7 +301,7 @@ static int cuda_mean_pool(device *dev, const pool_shape *s, const act *x, act *y
 static int cuda_mean_pool_back(device *dev, const pool_shape *s, const act *dy, act *dx) {
     size_t count = (size_t)s->n * s->h * s->w * s->c;
 #define CALL(T, V)                                                                                 \
-    launch(dev, mean_pool_back<T, V>, blocks_for(dev, count / V), THREADS, 0, s->h * s->w, s->c,   \
+    launch(dev, mean_pool_back<T, V>, grid_for(dev, count / V), THREADS, 0, s->h * s->w, s->c,     \
            count / V, (const T *)dy, (T *)dx)
     BY_TYPE(dev, s->c, CALL);
 #undef CALL
@@ -366,11 +365,11 @@ static int cuda_sgd(device *dev, const step_values *at, int which, bool average_
     bf16 *w16 = (bf16 *)cuda_shadow(dev, w), *average16 = (bf16 *)cuda_shadow(dev, average);
     if (!n) return 0;
     if (whole(n, w, dw, v, average))
-        launch(dev, sgd<4>, blocks_for(dev, n / 4), THREADS, 0, at, which, average_first, scale, n,
-               w, dw, v, average, w16, average16);
-    else
-        launch(dev, sgd<1>, blocks_for(dev, n), THREADS, 0, at, which, average_first, scale, n, w,
+        launch(dev, sgd<4>, grid_for(dev, n / 4), THREADS, 0, at, which, average_first, scale, n, w,
                dw, v, average, w16, average16);
+    else
+        launch(dev, sgd<1>, grid_for(dev, n), THREADS, 0, at, which, average_first, scale, n, w, dw,
+               v, average, w16, average16);
     return launched("sgd");
 }
 
@@ -379,11 +378,10 @@ static int cuda_average(device *dev, const step_values *at, size_t n, const floa
     bf16 *average16 = (bf16 *)cuda_shadow(dev, average);
     if (!n) return 0;
     if (whole(n, w, average, NULL, NULL))
-        launch(dev, average_kernel<4>, blocks_for(dev, n / 4), THREADS, 0, at, n, w, average,
+        launch(dev, average_kernel<4>, grid_for(dev, n / 4), THREADS, 0, at, n, w, average,
                average16);
     else
-        launch(dev, average_kernel<1>, blocks_for(dev, n), THREADS, 0, at, n, w, average,
-               average16);
+        launch(dev, average_kernel<1>, grid_for(dev, n), THREADS, 0, at, n, w, average, average16);
     return launched("average");
 }
 

@@ -11,7 +11,9 @@
  * A block is a producer (one warpgroup that copies tiles with their halo into a ring) and two
  * consumers that take tiles in turn: while one multiplies, the other writes its results.
  * The data gradient is the same with turned weights. */
-#include "sums.cuh"
+#include "device/cuda/sums.cuh"
+
+#include "base/status.h"
 
 enum {
     C = 64,
@@ -323,6 +325,7 @@ extern "C" bool cuda_conv64_takes(device *dev, const conv_shape *s) {
 extern "C" int cuda_conv64(device *dev, const conv_plan *p, const act *x, const void *w,
                            bool turned, bool add, act *y, const float *shift, const norm_rest *rest,
                            float *sums) {
+    int rc = 0;
     const conv_shape *s = &p->s;
     int groups = sums ? s->groups : 1, per_image = s->h / TALL, tiles = s->n / groups * per_image;
     int blocks = cuda_processors(dev) / groups;
@@ -333,14 +336,11 @@ extern "C" int cuda_conv64(device *dev, const conv_plan *p, const act *x, const 
     if (rest)
         t.finish =
             finishing_of(rest->passes, rest->count, rest->momentum, rest->running, rest->stat);
-    int rc =
-        cuda_scratch(dev, (size_t)blocks * groups * 2 * C * sizeof(float), (void **)&t.partial);
-    if (rc == 0)
-        rc = cuda_check(
-            (int)cudaFuncSetAttribute(conv64, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED),
-            "shared memory");
-    if (rc < 0) return rc;
+    TRY(cuda_scratch(dev, (size_t)blocks * groups * 2 * C * sizeof(float), (void **)&t.partial));
+    TRY(allow_shared(conv64, SHARED));
     launch(dev, conv64, dim3(blocks, groups), THREADS, SHARED, tiles, per_image, (const bf16 *)x,
            (const bf16 *)w, turned, add, (bf16 *)y, shift, sums != NULL, t);
-    return launched("convolution of 64 channels");
+    TRY(launched("convolution of 64 channels"));
+done:
+    return rc;
 }

@@ -14,6 +14,8 @@
  * lists, take the general top_k and a launch more. */
 #include "device/cuda/warp.cuh"
 
+#include "base/status.h"
+
 #include <math.h>
 
 typedef struct edge {
@@ -110,14 +112,10 @@ static __global__ void similar(const float *__restrict__ f, int n, int d, bool f
 static void launch_similar(device *dev, const float *f, int n, int d, float *s) {
     unsigned tiles = blocks_for(n, TILE);
     bool fours = d % 4 == 0 && (size_t)f % 16 == 0;
-    similar<<<tiles *(tiles + 1) / 2, TILE * TILE, 0, STREAM(dev)>>>(f, n, d, fours, s);
+    similar<<<tiles *(tiles + 1) / 2, TILE * TILE, 0, stream_of(dev)>>>(f, n, d, fours, s);
 }
 
 /* ---- picks ----------------------------------------------------------------------------------- */
-
-enum { BLOCK = 256, ROW_BLOCK = 64, ROWS = ROW_BLOCK / WARP };
-
-static __device__ inline int lane() { return threadIdx.x % WARP; }
 
 /* The edges of row i and the key of its k1-th, by one warp. */
 static __device__ void finish_pick(const graph &g, int i) {
@@ -223,7 +221,7 @@ static __global__ void layer(graph g, const float *__restrict__ from, float *__r
 static void launch_layer(device *dev, const graph &g, int which, const float *from, float *to,
                          float *across) {
     unsigned blocks = (unsigned)g.n;
-    cudaStream_t stream = STREAM(dev);
+    cudaStream_t stream = stream_of(dev);
     switch (which) {
     case FIRST: layer<FIRST><<<blocks, BLOCK, 0, stream>>>(g, from, to, across); break;
     case PLAIN: layer<PLAIN><<<blocks, BLOCK, 0, stream>>>(g, from, to, across); break;
@@ -337,38 +335,42 @@ static __global__ void fill_lists(graph g, const float *values, int32_t *ids) {
 
 static int neighbors(device *dev, const float *f, int n, int d, const conr_neighbors_options *o,
                      int32_t *ids, void *work) {
-    graph g;
-    cudaStream_t stream = STREAM(dev);
     int rc = 0;
+    bool fits = n <= IN_REGISTERS;
+    cudaStream_t stream = stream_of(dev);
+    graph g;
     plan(n, d, o, work, &g);
     float *s = g.square[0], *h = g.square[1], *next = g.square[2];
+    /* S is not needed after the first layer: its memory takes the transpose of H, or H H^T */
+    float *across = o->layers > 1 ? s : next, *product = o->layers > 1 ? next : s;
     launch_similar(dev, f, n, d, s);
-    if (o->local) return cuda_top_k(dev, s, n, n, n, 0, o->k, ids, NULL);
-    if (n <= IN_REGISTERS) {
+    if (o->local) {
+        TRY(cuda_top_k(dev, s, n, n, n, 0, o->k, ids, NULL));
+        goto done;
+    }
+    if (fits) {
         BY_WIDTH(n, pick, <<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream>>>(g));
     } else {
-        rc = cuda_top_k(dev, s, n, n, n, 0, g.width, g.by_s, g.values);
-        if (rc < 0) return rc;
+        TRY(cuda_top_k(dev, s, n, n, n, 0, g.width, g.by_s, g.values));
         finish_picks<<<blocks_for(n, ROWS), ROW_BLOCK, 0, stream>>>(g);
     }
-
-    /* S is not needed behind the first layer: its memory takes the transpose of H, or H H^T */
-    float *across = o->layers > 1 ? s : next, *product = o->layers > 1 ? next : s;
     launch_layer(dev, g, o->layers > 0 ? FIRST : COPY, NULL, h, o->layers <= 1 ? across : NULL);
     for (int l = 1; l < o->layers; l++) {
         launch_layer(dev, g, o->resymmetrize ? SYMMETRIC : PLAIN, h, next,
                      l == o->layers - 1 ? across : NULL);
         product = h, h = next, next = product;
     }
-    if (n <= IN_REGISTERS) {
+    if (fits) {
         BY_WIDTH(n, rank, <<<n, BLOCK, 0, stream>>>(g, h, across, NULL, ids));
-        return LAUNCHED("neighbors");
+    } else {
+        rank<0><<<n, BLOCK, 0, stream>>>(g, h, across, product, NULL);
+        TRY(launched("neighbors"));
+        TRY(cuda_top_k(dev, product, n, n, n, 0, o->k, ids, g.values));
+        fill_lists<<<blocks_for(n, BLOCK), BLOCK, 0, stream>>>(g, g.values, ids);
     }
-    rank<0><<<n, BLOCK, 0, stream>>>(g, h, across, product, NULL);
-    if ((rc = LAUNCHED("neighbors")) < 0) return rc;
-    if ((rc = cuda_top_k(dev, product, n, n, n, 0, o->k, ids, g.values)) < 0) return rc;
-    fill_lists<<<blocks_for(n, BLOCK), BLOCK, 0, stream>>>(g, g.values, ids);
-    return LAUNCHED("neighbors");
+    TRY(launched("neighbors"));
+done:
+    return rc;
 }
 
 void cuda_neighbor_ops(device_ops *op) {

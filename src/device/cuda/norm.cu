@@ -5,7 +5,9 @@
  * other walk in opposite directions: what one touched last is still in the cache when the next
  * begins.  Sums: a thread's rows, then the block's threads in halves, then the blocks in order, by
  * the block that finishes last; no float is ever added by an atomic. */
-#include "sums.cuh"
+#include "device/cuda/sums.cuh"
+
+#include "base/status.h"
 
 enum { APPLYING = 256 };
 
@@ -50,16 +52,17 @@ static int sums_of(device *dev, int rows, int c, int groups, const act *y, const
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
         l = lie_of(dev, SUMMING, 1, groups, (size_t)rows, c / V);                                  \
-        rc =                                                                                       \
-            cuda_scratch(dev, partial_floats(&l, groups, V) * sizeof(float), (void **)&t.partial); \
-        if (rc < 0) return rc;                                                                     \
+        TRY(cuda_scratch(dev, partial_floats(&l, groups, V) * sizeof(float),                       \
+                         (void **)&t.partial));                                                    \
         t.counters = cuda_counters(dev);                                                           \
         launch(dev, group_sums<T, V>, dim3(l.blocks, groups, l.chunks), SUMMING, 0, l, rows, c,    \
                (const T *)y, shift, t);                                                            \
     } while (0)
     BY_TYPE(dev, c, CALL);
 #undef CALL
-    return launched("sums");
+    rc = launched("sums");
+done:
+    return rc;
 }
 
 extern "C" int cuda_group_sums(device *dev, const norm_shape *s, const act *y, const float *shift,
@@ -264,9 +267,8 @@ static int cuda_norm_back_sums(device *dev, const norm_shape *s, const normed *y
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
         lie l = lie_of(dev, SUMMING, 1, s->groups, (size_t)rows, c / V);                           \
-        rc = cuda_scratch(dev, partial_floats(&l, s->groups, V) * sizeof(float),                   \
-                          (void **)&t.partial);                                                    \
-        if (rc < 0) return rc;                                                                     \
+        TRY(cuda_scratch(dev, partial_floats(&l, s->groups, V) * sizeof(float),                    \
+                         (void **)&t.partial));                                                    \
         if (!relu)                                                                                 \
             RUN(T, V, OPEN);                                                                       \
         else if (z)                                                                                \
@@ -277,7 +279,9 @@ static int cuda_norm_back_sums(device *dev, const norm_shape *s, const normed *y
     BY_TYPE(dev, c, CALL);
 #undef CALL
 #undef RUN
-    return launched("norm_back_sums");
+    rc = launched("norm_back_sums");
+done:
+    return rc;
 }
 
 /* dy = scale * (d - mean of d - xhat * mean of d xhat), sorted: scale d + slope y + flat. */

@@ -1,6 +1,6 @@
 /* plain.cu: convolutions of any shape as loops, for what no library takes: odd numbers of channels
  * in bf16, mostly.  Sums in fp32 and a fixed order. */
-#include "vector.cuh"
+#include "device/cuda/vector.cuh"
 
 enum { THREADS = 256 };
 
@@ -76,18 +76,16 @@ static __global__ void back_filter(geometry g, const T *x, const T *dy, bool add
     if (threadIdx.x == 0) dw[i] = (add ? dw[i] : 0) + part[0];
 }
 
-static unsigned blocks_for(size_t total) { return (unsigned)((total + THREADS - 1) / THREADS); }
-
 extern "C" int cuda_plain_forward(device *dev, const conv_plan *p, const act *x, const float *w,
                                   const float *bias, act *y) {
     geometry g = geometry_of(p);
     size_t total = (size_t)g.n * g.oh * g.ow * g.co;
     if (dev->type == ACT_BF16)
-        launch(dev, forward<bf16>, blocks_for(total), THREADS, 0, g, total, (const bf16 *)x, w,
-               bias, (bf16 *)y);
+        launch(dev, forward<bf16>, blocks_for(total, THREADS), THREADS, 0, g, total,
+               (const bf16 *)x, w, bias, (bf16 *)y);
     else
-        launch(dev, forward<float>, blocks_for(total), THREADS, 0, g, total, (const float *)x, w,
-               bias, (float *)y);
+        launch(dev, forward<float>, blocks_for(total, THREADS), THREADS, 0, g, total,
+               (const float *)x, w, bias, (float *)y);
     return launched("conv_forward");
 }
 
@@ -96,11 +94,11 @@ extern "C" int cuda_plain_back_data(device *dev, const conv_plan *p, const act *
     geometry g = geometry_of(p);
     size_t total = (size_t)g.n * g.h * g.w * g.ci;
     if (dev->type == ACT_BF16)
-        launch(dev, back_data<bf16>, blocks_for(total), THREADS, 0, g, total, (const bf16 *)dy, w,
-               add, (bf16 *)dx);
+        launch(dev, back_data<bf16>, blocks_for(total, THREADS), THREADS, 0, g, total,
+               (const bf16 *)dy, w, add, (bf16 *)dx);
     else
-        launch(dev, back_data<float>, blocks_for(total), THREADS, 0, g, total, (const float *)dy, w,
-               add, (float *)dx);
+        launch(dev, back_data<float>, blocks_for(total, THREADS), THREADS, 0, g, total,
+               (const float *)dy, w, add, (float *)dx);
     return launched("conv_back_data");
 }
 

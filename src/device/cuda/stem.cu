@@ -7,7 +7,9 @@
  *
  * The 27 numbers of a patch are counted as k = 10 ky + 3 kx + c, so that pairs of them lie side by
  * side; those with k % 10 = 9 and the last two have weight 0. */
-#include "sums.cuh"
+#include "device/cuda/sums.cuh"
+
+#include "base/status.h"
 
 enum {
     CO = 64,
@@ -270,15 +272,9 @@ extern "C" bool cuda_stem_takes(device *dev, const conv_shape *s) {
            s->pad == 1 && s->h % ROWS == 0 && s->w % 16 == 0 && s->w <= 128;
 }
 
-/* More than 48 KB of shared memory have to be asked for. */
-template <typename F> static int raise_limit(F *kernel, size_t bytes) {
-    return cuda_check(
-        (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-        "shared memory");
-}
-
 extern "C" int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, const float *w,
                                  act *y, const float *shift, const norm_rest *rest, float *sums) {
+    int rc = 0;
     const conv_shape *s = &p->s;
     size_t bytes = 2 * strip_size(s->w) * sizeof(bf16);
     int blocks = cuda_processors(dev) / s->groups, items = s->n / s->groups * (s->h / ROWS);
@@ -289,29 +285,31 @@ extern "C" int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, 
     if (rest)
         t.finish =
             finishing_of(rest->passes, rest->count, rest->momentum, rest->running, rest->stat);
-    int rc =
-        cuda_scratch(dev, (size_t)blocks * s->groups * 2 * CO * sizeof(float), (void **)&t.partial);
-    if (rc == 0) rc = raise_limit(stem_forward, bytes);
-    if (rc < 0) return rc;
+    TRY(cuda_scratch(dev, (size_t)blocks * s->groups * 2 * CO * sizeof(float),
+                     (void **)&t.partial));
+    TRY(allow_shared(stem_forward, bytes));
     launch(dev, stem_forward, dim3(blocks, s->groups), SUMMING, bytes, s->n / s->groups, s->h, s->w,
            (const bf16 *)x, w, (bf16 *)y, shift, sums != NULL, t);
-    return launched("conv_forward of the stem");
+    TRY(launched("conv_forward of the stem"));
+done:
+    return rc;
 }
 
 extern "C" int cuda_stem_back_filter(device *dev, const conv_plan *p, const act *x, const act *dy,
                                      bool add, float *dw) {
+    int rc = 0;
     const conv_shape *s = &p->s;
     size_t bytes = 2 * strip_size(s->w) * sizeof(bf16);
     int blocks = cuda_processors(dev), items = s->n * (s->h / ROWS);
     blocks = blocks < items ? blocks : items;
     float *partial;
-    int rc = cuda_scratch(dev, (size_t)blocks * K * CO * sizeof(float), (void **)&partial);
-    if (rc == 0) rc = raise_limit(stem_back_filter, bytes);
-    if (rc < 0) return rc;
+    TRY(cuda_scratch(dev, (size_t)blocks * K * CO * sizeof(float), (void **)&partial));
+    TRY(allow_shared(stem_back_filter, bytes));
     launch(dev, stem_back_filter, blocks, SUMMING, bytes, s->n, s->h, s->w, (const bf16 *)x,
            (const bf16 *)dy, partial);
-    rc = launched("conv_back_filter of the stem");
-    if (rc < 0) return rc;
+    TRY(launched("conv_back_filter of the stem"));
     launch(dev, stem_fold, 30 * 2, 256, 0, blocks, partial, add, dw);
-    return launched("conv_back_filter of the stem");
+    TRY(launched("conv_back_filter of the stem"));
+done:
+    return rc;
 }

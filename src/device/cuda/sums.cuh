@@ -4,7 +4,7 @@
 #ifndef CONR_SUMS_CUH
 #define CONR_SUMS_CUH
 
-#include "vector.cuh"
+#include "device/cuda/vector.cuh"
 
 /* LANES: vectors of a row that one block takes.  A cache line's worth of bf16: few, so that wide
  * rows are spread over blocks and each has few partial sums to add (with whole rows of 512 channels

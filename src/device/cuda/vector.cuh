@@ -2,10 +2,9 @@
 #ifndef CONR_VECTOR_CUH
 #define CONR_VECTOR_CUH
 
-#include "device/cuda/cuda.h"
+#include "device/cuda/launch.cuh"
 
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
 
 typedef __nv_bfloat16 bf16;
 
@@ -32,17 +31,6 @@ template <typename T, int V> __device__ inline void store(T *p, const float x[V]
     for (int i = 0; i < V; i++) from_float(x[i], &v.x[i]);
     *(vec<T, V> *)p = v;
 }
-
-static inline cudaStream_t stream_of(device *dev) { return (cudaStream_t)cuda_stream(dev); }
-
-/* Queues a kernel; launched() tells how that went. */
-template <typename... P, typename... A>
-static void launch(device *dev, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
-                   A... arguments) {
-    kernel<<<grid, threads, shared, stream_of(dev)>>>(P(arguments)...);
-}
-
-static inline int launched(const char *what) { return cuda_check((int)cudaGetLastError(), what); }
 
 /* CALL(T, V) with the device's type, and with whole vectors where c allows. */
 #define BY_TYPE(dev, c, CALL)                                                                      \

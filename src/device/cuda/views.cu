@@ -10,6 +10,7 @@
  * pixels it is written out. */
 #include "device/cuda/warp.cuh"
 
+#include "base/status.h"
 #include "views/draw_body.h"
 #include "views/job.h"
 
@@ -329,18 +330,15 @@ template <typename T> static __global__ void plain_kernel(view_plan v, const int
 enum { SHARED_MOST = 200 * 1024, SOURCE_MOST = 96 * 1024 };
 
 template <int C, int P, bool HERE, typename T>
-static int launch(device *dev, const view_plan &v, int threads, size_t shared,
-                  const step_values *at, const int32_t *ids, int n, int view, act *out) {
-    if (shared > 48 * 1024) {
-        int rc = cuda_check((int)cudaFuncSetAttribute(view_kernel<C, P, HERE, T>,
-                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                      (int)shared),
-                            "views");
-        if (rc < 0) return rc;
-    }
+static int launch_view(device *dev, const view_plan &v, int threads, size_t shared,
+                       const step_values *at, const int32_t *ids, int n, int view, act *out) {
+    int rc = 0;
+    if (shared > 48 * 1024) TRY(allow_shared(view_kernel<C, P, HERE, T>, shared));
     view_kernel<C, P, HERE, T>
-        <<<n, threads, shared, STREAM(dev)>>>(v, at, ids, (uint32_t)view, (T *)out);
-    return LAUNCHED("views");
+        <<<n, threads, shared, stream_of(dev)>>>(v, at, ids, (uint32_t)view, (T *)out);
+    TRY(launched("views"));
+done:
+    return rc;
 }
 
 template <int C, typename T>
@@ -352,10 +350,10 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
     if (v.policy.blur <= 0 && v.taps == 2 && area <= 4 * 1024 && floats + shared <= SHARED_MOST) {
         v.source_bytes = (int)floats, shared += floats;
         if (area > 2 * 1024)
-            return launch<C, 4, true, T>(dev, v, 1024, shared, at, ids, n, view, out);
+            return launch_view<C, 4, true, T>(dev, v, 1024, shared, at, ids, n, view, out);
         int threads = ((int)(area + 1) / 2 + WARP - 1) / WARP * WARP;
-        return launch<C, 2, true, T>(dev, v, threads < 64 ? 64 : threads, shared, at, ids, n, view,
-                                     out);
+        return launch_view<C, 2, true, T>(dev, v, threads < 64 ? 64 : threads, shared, at, ids, n,
+                                          view, out);
     }
     bool here = bytes <= SOURCE_MOST && shared + bytes + 16 <= SHARED_MOST;
     if (here) shared += v.source_bytes = (int)((bytes + 15) / 16 * 16);
@@ -369,8 +367,8 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
         shared += row * (v.strip + 2 * v.half);
     }
     int threads = area > 4 * 1024 ? 1024 : 512;
-    return here ? launch<C, 0, true, T>(dev, v, threads, shared, at, ids, n, view, out)
-                : launch<C, 0, false, T>(dev, v, threads, shared, at, ids, n, view, out);
+    return here ? launch_view<C, 0, true, T>(dev, v, threads, shared, at, ids, n, view, out)
+                : launch_view<C, 0, false, T>(dev, v, threads, shared, at, ids, n, view, out);
 }
 
 static int views(device *dev, const step_values *at, const struct views_job *job,
@@ -390,10 +388,10 @@ static int views(device *dev, const step_values *at, const struct views_job *job
     bool wide = dev->type == ACT_F32;
     if (view == 2) {
         if (wide)
-            plain_kernel<<<n, 512, 0, STREAM(dev)>>>(v, ids, (float *)out);
+            plain_kernel<<<n, 512, 0, stream_of(dev)>>>(v, ids, (float *)out);
         else
-            plain_kernel<<<n, 512, 0, STREAM(dev)>>>(v, ids, (__nv_bfloat16 *)out);
-        return LAUNCHED("views");
+            plain_kernel<<<n, 512, 0, stream_of(dev)>>>(v, ids, (__nv_bfloat16 *)out);
+        return launched("views");
     }
     if (v.c == 3)
         return wide ? launch_views<3, float>(dev, v, at, ids, n, view, out)

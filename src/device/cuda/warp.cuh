@@ -2,13 +2,17 @@
 #ifndef CONR_WARP_CUH
 #define CONR_WARP_CUH
 
-#include "device/cuda/cuda.h"
+#include "device/cuda/launch.cuh"
 
-#include <cuda_runtime.h>
 #include <stdint.h>
 
-enum { WARP = 32 };
+/* Threads of a block; and of one whose warps have a row each, which is small so that a batch of 256
+ * rows reaches every SM. */
+enum { WARP = 32, BLOCK = 256, ROW_BLOCK = 64, ROWS = ROW_BLOCK / WARP };
 #define ALL_LANES 0xffffffffu
+
+static __device__ inline int lane() { return threadIdx.x % WARP; }
+static __device__ inline int warp_row() { return blockIdx.x * ROWS + threadIdx.x / WARP; }
 
 static __device__ inline double warp_sum(double x) { /* the same bits in every lane */
     for (int by = WARP / 2; by > 0; by /= 2) x += __shfl_xor_sync(ALL_LANES, x, by);
@@ -97,14 +101,10 @@ enum { IN_REGISTERS = 1024 };
             F<32> __VA_ARGS__;                                                                     \
     } while (0)
 
-#define STREAM(dev)    ((cudaStream_t)cuda_stream(dev))
-#define LAUNCHED(what) cuda_check((int)cudaGetLastError(), what)
-
-static inline unsigned blocks_for(size_t count, int per_block) {
-    return (unsigned)((count + (size_t)per_block - 1) / (size_t)per_block);
-}
-
-/* Fill their part of the table. */
+/* Each fills its part of the table. */
+void cuda_choice_ops(device_ops *op);
+void cuda_loss_ops(device_ops *op);
+void cuda_boundary_ops(device_ops *op);
 void cuda_neighbor_ops(device_ops *op);
 void cuda_view_ops(device_ops *op);
 void cuda_kmeans_ops(device_ops *op);
