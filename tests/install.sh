@@ -96,7 +96,7 @@ done
 if command -v groff >/dev/null; then
     groff -man -Tutf8 -ww "$x/share/man/man1/conr.1" >"$work/page" 2>"$work/log"
     [ -s "$work/log" ] && { complain "man: groff complains"; head "$work/log"; }
-    grep -q 'clusters images without labels' "$work/page" || complain "man: lacks its name"
+    grep -q 'cluster images without labels' "$work/page" || complain "man: lacks its name"
 fi
 
 [ "$failures" = 0 ] && echo "the installation is in order"
