@@ -1,4 +1,4 @@
-/* assign.c: conr assign: clusters of new images by a trained model. */
+/* assign.c: conr assign: clusters of new images, by a trained model. */
 #include "cli.h"
 
 #include "conr.h"
@@ -10,13 +10,13 @@
 #include <stdlib.h>
 
 static const flag flags[] = {
-    {"out", "F.csv", NULL, "where they go: path,cluster,distance,boundary[,label]"},
+    {"out", "F.csv", NULL, "the CSV file to write: path,cluster,distance,boundary[,label]"},
     SORT_FLAGS,
     DATA_FLAGS,
     {0},
 };
 
-/* Scores against the labels that came with the images; *labeled: whether there are any. */
+/* Scores against the labels that came with the images; *labeled: whether there were any. */
 static int score(const conr_images *m, const int32_t *labels, int64_t n, conr_scores *out,
                  bool *labeled) {
     conr_images_info about;
@@ -24,7 +24,7 @@ static int score(const conr_images *m, const int32_t *labels, int64_t n, conr_sc
     *labeled = about.labeled > 0;
     if (!*labeled) return EXIT_OK;
     int64_t *truth = malloc((size_t)n * sizeof *truth), *pred = malloc((size_t)n * sizeof *pred);
-    int rc = truth && pred ? EXIT_OK : failed("labels: no memory; close other programs");
+    int rc = truth && pred ? EXIT_OK : failed("labels: out of memory; close other programs");
     for (int64_t i = 0; rc == EXIT_OK && i < n; i++)
         truth[i] = conr_images_label(m, i), pred[i] = labels[i];
     if (rc == EXIT_OK && conr_metrics(truth, pred, n, out) < 0) rc = library_error();
@@ -65,7 +65,7 @@ static int assign(const arguments *a, conr *c, const conr_model *model, conr_ima
     int rc = EXIT_OK;
     conr_model_about(model, &info);
     if (!info.centroids)
-        return failed("%s: no centroids beside the model; give a run's folder", operand(a, 0));
+        return failed("%s: no centroids next to the model; give a run folder", operand(a, 0));
     conr_images_about(m, &before);
     if (conr_embed(c, model, m, &x, &n, &d) < 0) return library_error();
     data_warn(m, before.skipped);
@@ -73,7 +73,7 @@ static int assign(const arguments *a, conr *c, const conr_model *model, conr_ima
     distances = malloc((size_t)n * sizeof *distances);
     boundary = malloc((size_t)n * sizeof *boundary);
     if (!labels || !distances || !boundary)
-        rc = failed("%s: no memory for the result; close other programs", operand(a, 1));
+        rc = failed("%s: out of memory; close other programs", operand(a, 1));
     else if (conr_assign(c, x, n, d, CONR_COSINE, info.centroids, info.clusters, labels,
                          distances) < 0 ||
              conr_boundary(c, x, n, d, CONR_COSINE, info.centroids, info.clusters, labels, 0,
@@ -100,7 +100,7 @@ static int run(const arguments *a) {
     conr_model *model = NULL;
     conr_images *m = NULL;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    progress_start(c, a);
+    progress_start(c, flag_on(a, "quiet"));
     if (conr_model_open(c, operand(a, 0), &model) < 0)
         rc = library_error();
     else if ((rc = data_open(c, operand(a, 1), &io, &m)) == EXIT_OK)
@@ -114,11 +114,13 @@ static int run(const arguments *a) {
 const verb verb_assign = {
     .name = "assign",
     .operands = "RUN SRC --out F.csv",
-    .summary = "clusters of new images by a trained model",
+    .summary = "Assign new images to the clusters of a run",
     .text =
-        "Each image gets its nearest cluster of the run; nothing is trained.  distance is 1 - cos\n"
-        "to the cluster's centroid; boundary is 0 on the centroid and 1 half way to the next\n"
-        "cluster: the larger, the less sure.  With labels, NMI, ACC and ARI are printed.\n"
+        "Assigns each image to the nearest cluster of the run; nothing is trained.  In the "
+        "output,\n"
+        "distance is 1 - cos to the centroid of the cluster; boundary is 0 on the centroid and 1\n"
+        "halfway to the next cluster: the larger, the less certain.  If the images have labels,\n"
+        "prints NMI, ACC and ARI.\n"
         "\nExample: conr assign runs/photos new-photos/ --out clusters.csv\n",
     .low = 2,
     .high = 2,

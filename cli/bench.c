@@ -7,23 +7,23 @@
 #include <string.h>
 
 static const flag flags[] = {
-    {"seconds", "S", "0.2", "time spent on one case; train: on all steps, 3 if not given"},
-    {"only", "TEXT", NULL, "ops: operations and shapes that contain this, like \"x64 -> 64, 3x3\""},
+    {"seconds", "S", "0.2", "time to spend per case; train: on all steps, 3 by default"},
+    {"only", "TEXT", NULL, "ops: only operations and shapes that contain this: \"x64 -> 64, 3x3\""},
     {"encoder", "NAME", "resnet18", "train: resnet18, resnet34 or small"},
     {"stem", "NAME", "cifar", "train: cifar or imagenet; small has its own"},
     {"width", "N", "64", "train: channels of the first stage"},
-    {"size", "N", "32", "train: pixels a side"},
+    {"size", "N", "32", "train: side of the images, in pixels"},
     {"channels", "N", "3", "train: 1 or 3"},
-    {"batch", "N", "32", "train: images a step, over all ranks"},
+    {"batch", "N", "32", "train: images per step, over all ranks"},
     {"byol", NULL, NULL, "train: a whole step of stage 1, views included"},
-    {"conr", NULL, NULL, "train: a whole step of stage 2: with neighborhoods and filter"},
+    {"conr", NULL, NULL, "train: a whole step of stage 2, with neighborhoods and filter"},
     {"hidden", "N", "4096", "train --byol, --conr: width of the heads"},
-    {"features", "N", "256", "train --byol, --conr: numbers that describe an image"},
-    {"recompute", NULL, NULL, "train: less memory for a little time"},
+    {"features", "N", "256", "train --byol, --conr: number of features"},
+    {"recompute", NULL, NULL, "train: save memory at a small cost in time"},
     {0},
 };
 
-/* What stands above the rows: printed with the first of them, so that an error comes by itself. */
+/* The head of the table: printed with the first row, so that an error is not preceded by it. */
 typedef struct table {
     const char *device;
     double flops, bytes; /* peaks */
@@ -33,7 +33,7 @@ typedef struct table {
 static void print_row(const conr_bench_row *r, void *user) {
     table *t = user;
     if (!t->begun) {
-        printf("%s; measured peaks: %.1f GFLOP/s of FMA, %.1f GB/s of copying\n", t->device,
+        printf("%s; measured peaks: %.1f GFLOP/s (FMA), %.1f GB/s (copy)\n", t->device,
                t->flops * 1e-9, t->bytes * 1e-9);
         printf("%-20s %-34s %10s %17s %8s  %8s\n", "operation", "shape", "ms", "rate", "of peak",
                "error");
@@ -57,7 +57,7 @@ static void add_row(const conr_bench_row *r, void *user) {
                                     "share", r->share, "error", r->error, "bound", r->bound));
 }
 
-/* One of the benchmarks that give rows. */
+/* Runs one of the benchmarks that give rows. */
 static int measure(conr *c, const char *what, const char *only, double seconds,
                    conr_on_bench *on_row, void *user) {
     if (!strcmp(what, "neighbors")) return conr_bench_neighbors(c, 0, on_row, user);
@@ -104,7 +104,7 @@ static int bench_train(conr *c, const arguments *a) {
     if (flag_on(a, "seconds") && (rc = flag_number(a, "seconds", 0, 3600, &o.seconds))) return rc;
     if (conr_bench_train(c, &o, &r) < 0 || conr_bench_peaks(c, &flops, NULL) < 0)
         return library_error();
-    flops *= r.ranks; /* of all of them, as the rate is */
+    flops *= r.ranks; /* of all ranks, like the rate */
     if (flag_on(a, "json")) {
         json_t *parts = json_object();
         for (int i = 0; i < r.n_parts; i++)
@@ -118,8 +118,8 @@ static int bench_train(conr *c, const arguments *a) {
     }
     printf("%s; %s, %dx%dx%d, batch %d, %s\n", conr_device(c), o.encoder, o.size, o.size,
            o.channels, o.batch,
-           o.conr   ? "one CoNR step of two views"
-           : o.byol ? "one BYOL step of two views"
+           o.conr   ? "one CoNR step with two views"
+           : o.byol ? "one BYOL step with two views"
                     : "forward + backward");
     double rate = r.flops / r.seconds;
     bool tera = rate > 1e13; /* a GPU */
@@ -127,10 +127,10 @@ static int bench_train(conr *c, const arguments *a) {
            "%s peak | %.0f MiB\n",
            1e3 * r.seconds, r.steps, 1 / r.seconds, r.images / r.seconds,
            rate * (tera ? 1e-12 : 1e-9), tera ? 'T' : 'G', 100 * rate / flops,
-           tera ? "matrix product's" : "FMA", r.bytes / (1 << 20));
+           tera ? "matrix product" : "FMA", r.bytes / (1 << 20));
     if (r.ranks > 1 || r.collectives > 0)
-        printf("%d rank%s | %.2f ms a step in collectives, %.1f %% | %.0f %% of the gradients' way "
-               "beside the backward pass\n",
+        printf("%d rank%s | %.2f ms per step in collectives, %.1f %% | %.0f %% of the gradient "
+               "exchange hidden by the backward pass\n",
                r.ranks, r.ranks > 1 ? "s" : "", 1e3 * r.collectives,
                100 * r.collectives / r.seconds, 100 * r.overlap);
     for (int i = 0; i < r.n_parts; i++)
@@ -144,12 +144,12 @@ static int run(const arguments *a) {
     int threads, rc;
     double seconds;
     if (!train && strcmp(what, "ops") && strcmp(what, "neighbors") && strcmp(what, "kmeans"))
-        return usage_error("bench %s: no such benchmark; use ops, train, neighbors or kmeans",
+        return usage_error("bench %s: no such benchmark; give ops, train, neighbors or kmeans",
                            what);
     int count;
     conr_rank(&count);
     if (!train && count > 1)
-        return failed("bench %s: works in one process, and %d were started; start it without "
+        return failed("bench %s: runs as one process, but %d were started; run it without "
                       "mpirun",
                       what, count);
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
@@ -166,13 +166,14 @@ static int run(const arguments *a) {
 const verb verb_bench = {
     .name = "bench",
     .operands = "[ops|train|neighbors|kmeans]",
-    .summary = "measure this machine and check its operations",
+    .summary = "Measure the speed of this machine and check its results",
     .text =
-        "  ops    every operation of the device on the shapes that the tests check: time, rate,\n"
-        "         share of this machine's measured peak, and the error against the reference\n"
-        "  train  a training step and where its time goes: forward + backward of an encoder, or\n"
-        "         with --byol or --conr a whole step of stage 1 or 2\n"
-        "  neighbors, kmeans   batches and a set of 60,000 rows of 256 numbers; some minutes\n"
+        "  ops        every operation of the device, on the shapes that the tests check: time,\n"
+        "             rate, share of the measured peak, and error against the reference\n"
+        "  train      a training step and where its time goes: forward + backward of an encoder,\n"
+        "             or with --byol or --conr a whole step of stage 1 or 2\n"
+        "  neighbors  batches, and a set of 60,000 rows of 256 features; takes some minutes\n"
+        "  kmeans     the set of 60,000 rows, K = 10 and 200; takes some minutes\n"
         "\nExample: conr bench train --device cpu --threads 2 --batch 32\n"
         "         conr bench train --byol --encoder small --width 16 --size 28 --channels 1 \\\n"
         "             --batch 128 --hidden 512 --features 64\n",

@@ -1,26 +1,21 @@
-/* cli.c: parses flags by a verb's row, prints its help, and says errors in one line. */
+/* cli.c: parses the flags of a verb from its row, and prints its help. */
 #include "cli_parse.h"
-
-#include "conr.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Every verb takes these. */
 static const flag common[] = {
-    {"device", "NAME", "auto", "auto, cpu or ref"},
-    {"threads", "N", "0", "threads to use; 0: all cores"},
-    {"seed", "N", "1", "where randomness starts"},
+    {"device", "NAME", "auto",
+     "auto, cpu, cuda, cuda:N (GPU N), or ref (plain loops)"},
+    {"threads", "N", "0", "number of threads; 0: all cores"},
+    {"seed", "N", "1", "seed of the random numbers"},
     {"json", NULL, NULL, "print one JSON object and nothing else"},
-    {"quiet", NULL, NULL, "no progress line"},
-    {"help", NULL, NULL, "this text"},
+    {"quiet", NULL, NULL, "do not show progress"},
+    {"help", NULL, NULL, "print this text"},
     {0},
 };
 
@@ -31,64 +26,16 @@ enum { MAX_FLAGS = 64 };
 struct arguments {
     const verb *verb;
     const flag *flag[MAX_FLAGS];  /* the verb's, then the common ones */
-    const char *given[MAX_FLAGS]; /* value as given last, "" for a switch, NULL: not given */
+    const char *given[MAX_FLAGS]; /* the last value given, "" for a switch, NULL: not given */
     int n_flags;
     struct {
         int flag;
         const char *value;
-    } * all; /* [n_all]: every flag that was given, in order */
+    } * all; /* [n_all]: every value that was given, in order */
     int n_all;
     char **operand; /* points into argv */
     int n_operands;
 };
-
-/* Of many processes that fail by the same mistake the first speaks, and its end is the end of all;
- * the others give it time.  Only who fails alone is heard. */
-static FILE *errors_to;
-
-void be_silent(void) {
-    FILE *nowhere = fopen("/dev/null", "w");
-    if (!nowhere) return;
-    errors_to = stderr;
-    stderr = stdout = nowhere;
-}
-
-static FILE *last_words(void) {
-    FILE *to = errors_to ? errors_to : stderr;
-    progress_end();
-    /* woken by a signal: another has spoken, and the launcher ends us */
-    if (errors_to && nanosleep(&(struct timespec){.tv_sec = 2}, NULL)) _exit(EXIT_FAILED);
-    fputs("conr: ", to);
-    if (errors_to) fprintf(to, "rank %d: ", conr_rank(NULL));
-    return to;
-}
-
-static void print_error(const char *format, va_list args) {
-    FILE *to = last_words();
-    vfprintf(to, format, args);
-    fputc('\n', to);
-}
-
-int usage_error(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    print_error(format, args);
-    va_end(args);
-    return EXIT_USAGE;
-}
-
-int failed(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    print_error(format, args);
-    va_end(args);
-    return EXIT_FAILED;
-}
-
-int library_error(void) {
-    fprintf(last_words(), "%s\n", conr_error());
-    return was_interrupted() ? EXIT_INTERRUPTED : EXIT_FAILED;
-}
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
@@ -106,7 +53,7 @@ static int flag_index(const arguments *a, const char *name, size_t length) {
 
 static int known_flag(const arguments *a, const char *name) {
     int at = flag_index(a, name, strlen(name));
-    if (at < 0) abort(); /* the verb asks for a flag that its row does not have */
+    if (at < 0) abort(); /* a bug: the verb asks for a flag that its row does not have */
     return at;
 }
 
@@ -115,8 +62,8 @@ static bool may_repeat(const flag *f) {
     return n > 3 && !strcmp(f->value + n - 3, "...");
 }
 
-/* Takes one flag at argv[i], "--name", "--name=value" or "--name value"; returns how many words it
- * took, or -1 after a message. */
+/* Parses one flag at argv[i]: "--name", "--name=value" or "--name value".  Returns the number of
+ * words used, or -1 after a message. */
 static int parse_flag(arguments *a, int argc, char **argv, int i) {
     const char *name = argv[i] + 2, *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
@@ -134,11 +81,10 @@ static int parse_flag(arguments *a, int argc, char **argv, int i) {
         return 1;
     }
     if (!equals && i + 1 == argc)
-        return usage_error("--%s: lacks its value; give --%s %s", name, name, a->flag[at]->value),
-               -1;
+        return usage_error("--%s: needs a value; give --%s %s", name, name, a->flag[at]->value), -1;
     a->given[at] = equals ? equals + 1 : argv[i + 1];
     if (!*a->given[at])
-        return usage_error("--%.*s: its value is empty; give --%s %s", (int)length, name,
+        return usage_error("--%.*s: the value is empty; give --%s %s", (int)length, name,
                            a->flag[at]->name, a->flag[at]->value),
                -1;
     a->all[a->n_all].flag = at;
@@ -161,9 +107,10 @@ static int parse(arguments *a, int argc, char **argv) {
             a->given[known_flag(a, "help")] = "";
             i++;
         } else if (!flags_end && argv[i][0] == '-' && argv[i][1]) {
-            return usage_error("%s: no such flag, they begin with two dashes; see conr help %s, or "
-                               "give -- before a name like this",
-                               argv[i], a->verb->name);
+            return usage_error(
+                "%s: no such flag, flags start with two dashes; see conr help %s, or "
+                "put -- before a file name like this",
+                argv[i], a->verb->name);
         } else {
             a->operand[a->n_operands++] = argv[i++];
         }
@@ -179,7 +126,7 @@ static int parse(arguments *a, int argc, char **argv) {
 
 int verb_run(const verb *v, int argc, char **argv) {
     arguments a = {.verb = v, .all = calloc((size_t)argc + 1, sizeof *a.all)};
-    if (!a.all) return failed("%s: no memory for its flags; close other programs", v->name);
+    if (!a.all) return failed("%s: out of memory; close other programs", v->name);
     add_flags(&a, v->flags);
     add_flags(&a, common);
     int rc = parse(&a, argc, argv);
@@ -202,7 +149,7 @@ static void print_flags(const flag *list) {
 }
 
 int verb_help(const verb *v) {
-    printf("conr %s %s\n\n%s.\n", v->name, v->operands, v->summary);
+    printf("conr %s%s%s\n\n%s.\n", v->name, *v->operands ? " " : "", v->operands, v->summary);
     if (v->text) printf("\n%s", v->text);
     if (v->flags) printf("\nFlags:\n");
     print_flags(v->flags);
@@ -211,7 +158,7 @@ int verb_help(const verb *v) {
     return finish_output();
 }
 
-/* ---- what verbs ask -------------------------------------------------------------------------- */
+/* ---- what verbs ask for ---------------------------------------------------------------------- */
 
 int operand_count(const arguments *a) { return a->n_operands; }
 
@@ -237,8 +184,8 @@ int flag_number(const arguments *a, const char *name, double low, double high, d
     if (!text) return usage_error("--%s: is missing; give a number", name);
     *out = strtod(text, &end);
     if (end == text || *end || !(*out >= low && *out <= high))
-        return usage_error("--%s %s: not a number from %g to %g; correct it", name, text, low,
-                           high);
+        return usage_error("--%s %s: not a number from %g to %g; give one in that range", name,
+                           text, low, high);
     return EXIT_OK;
 }
 
@@ -249,14 +196,14 @@ int flag_int(const arguments *a, const char *name, long low, long high, int *out
     errno = 0;
     long value = strtol(text, &end, 10);
     if (end == text || *end || errno || value < low || value > high)
-        return usage_error("--%s %s: not a whole number from %ld to %ld; correct it", name, text,
-                           low, high);
+        return usage_error("--%s %s: not a whole number from %ld to %ld; give one in that range",
+                           name, text, low, high);
     *out = (int)value;
     return EXIT_OK;
 }
 
 int flag_seconds(const arguments *a, const char *name, double *out) {
-    static const char unit[] = "dhms"; /* they descend: 1h30m, not 30m1h */
+    static const char unit[] = "dhms"; /* in descending order: 1h30m, not 30m1h */
     static const double seconds[] = {86400, 3600, 60, 1};
     const char *text = flag_text(a, name), *at = text;
     if (!text) return usage_error("--%s: is missing; give a time such as 10m", name);
@@ -264,7 +211,7 @@ int flag_seconds(const arguments *a, const char *name, double *out) {
     for (int next = 0; isdigit((unsigned char)*at) && next < 4; next++) {
         char *end;
         double value = strtod(at, &end);
-        if (!*end) { /* a bare number is seconds; "1h30" could mean two things */
+        if (!*end) { /* a bare number is in seconds; "1h30" is ambiguous */
             if (next == 0) *out = value, at = end;
             break;
         }
@@ -276,96 +223,4 @@ int flag_seconds(const arguments *a, const char *name, double *out) {
     if (*at || at == text || !(*out > 0 && *out <= 1e8))
         return usage_error("--%s %s: not a time; give 90s, 10m, 2h, 1h30m or 1d", name, text);
     return EXIT_OK;
-}
-
-/* ---- texts ----------------------------------------------------------------------------------- */
-
-void print_name(const char *name) {
-    for (; *name; name++) putchar(iscntrl((unsigned char)*name) ? '?' : *name);
-}
-
-json_t *json_name(const char *name) {
-    json_t *text = json_string(name);
-    if (text) return text;
-    size_t n = strlen(name);
-    char *plain = malloc(n + 1);
-    if (!plain) return json_null();
-    for (size_t i = 0; i <= n; i++) plain[i] = (unsigned char)name[i] < 128 ? name[i] : '?';
-    text = json_string(plain);
-    free(plain);
-    return text;
-}
-
-json_t *json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
-const char *time_text(double seconds, char *out) {
-    long s = seconds > 0 ? lround(fmin(seconds, 1e9)) : 0;
-    if (seconds < 9.95)
-        snprintf(out, 32, "%.1f s", seconds > 0 ? seconds : 0);
-    else if (s < 100)
-        snprintf(out, 32, "%ld s", s);
-    else if (s < 100 * 60)
-        snprintf(out, 32, "%ld min", (s + 30) / 60);
-    else if (s < 48 * 3600)
-        snprintf(out, 32, "%ld h %ld min", s / 3600, s % 3600 / 60);
-    else
-        snprintf(out, 32, "%ld d %ld h", s / 86400, s % 86400 / 3600);
-    return out;
-}
-
-const char *rate_text(double rate, char *out) {
-    if (rate < 1000)
-        snprintf(out, 32, rate < 10 ? "%.1f" : "%.0f", rate);
-    else
-        snprintf(out, 32, rate < 1e5 ? "%.1fk" : "%.0fk", rate / 1000);
-    return out;
-}
-
-static void *must(void *p) {
-    if (p) return p;
-    fputs("conr: a path: no memory; close other programs\n", stderr);
-    exit(EXIT_FAILED);
-}
-
-char *shell_word(const char *word) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./=,+@%:";
-    char *out = must(malloc(4 * strlen(word) + 3)), *to = out;
-    if (*word && strspn(word, plain) == strlen(word)) return strcpy(out, word);
-    *to++ = '\'';
-    for (; *word; word++) {
-        if (*word == '\'')
-            to = stpcpy(to, "'\\''");
-        else
-            *to++ = *word;
-    }
-    strcpy(to, "'");
-    return out;
-}
-
-char *path_in(const char *folder, const char *name) {
-    size_t n = strlen(folder);
-    char *out = must(malloc(n + strlen(name) + 2));
-    sprintf(out, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
-    return out;
-}
-
-/* ---- output ---------------------------------------------------------------------------------- */
-
-int finish_output(void) {
-    progress_end();
-    if (!fflush(stdout) && !ferror(stdout)) return EXIT_OK;
-    fprintf(stderr, "conr: standard output: %s; give it a place that takes it\n", strerror(errno));
-    return EXIT_FAILED;
-}
-
-int print_json(json_t *object) {
-    if (!object) {
-        fprintf(stderr, "conr: JSON: no memory; close other programs\n");
-        return EXIT_FAILED;
-    }
-    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(object);
-    return finish_output();
 }

@@ -1,18 +1,21 @@
-/* cli.h: what the verbs of the program share: flags, help, errors, JSON.
+/* cli.h: what a verb of the program is, and what it can ask about its flags.
  *
- * A verb is a row: its name, flags, help and function.  Parsing, `--help`, `conr help VERB` and the
- * common flags come from the row.  Results go to stdout, everything else to stderr. */
+ * A verb is a row: its name, flags, help and function.  Parsing, `--help`, `conr help VERB`, shell
+ * completion and the manual page all come from the row.  Results go to stdout, everything else to
+ * stderr (output.h). */
 #ifndef CLI_H
 #define CLI_H
 
-#include <jansson.h>
+#include "output.h"
+#include "text.h"
+
 #include <stdbool.h>
 
-/* A flag without `value` is a switch; one whose value ends in "..." may be given many times. */
+/* A flag without `value` is a switch; one whose value ends in "..." may be repeated. */
 typedef struct flag {
-    const char *name;    /* "k1": given as --k1 */
-    const char *value;   /* "N", as the help shows it; NULL for a switch */
-    const char *initial; /* what holds when it is not given; NULL: nothing */
+    const char *name;    /* "k1" for --k1 */
+    const char *value;   /* "N", as the help shows it; NULL: a switch */
+    const char *initial; /* its default; NULL: none */
     const char *help;
 } flag;
 
@@ -20,13 +23,13 @@ typedef struct arguments arguments;
 
 typedef struct verb {
     const char *name;
-    const char *operands; /* "F.npy --out N.npy", as the help shows them */
-    const char *summary;  /* one line */
-    const char *text;     /* a few lines more, and an example */
-    int low, high;        /* how many operands; high < 0: any number */
-    const flag *flags;    /* its own, ending with an empty one; NULL: none */
-    int (*run)(const arguments *a);
-    bool many; /* one job of many processes, under mpirun or srun; else one process does it */
+    const char *operands;           /* "F.npy --out N.npy", as the help shows them */
+    const char *summary;            /* one line, imperative, without a period */
+    const char *text;               /* a few more lines, and an example */
+    int low, high;                  /* number of operands; high < 0: any */
+    const flag *flags;              /* its own, ending with an empty one; NULL: none */
+    int (*run)(const arguments *a); /* returns the exit code */
+    bool many;                      /* may run as several processes, under mpirun or srun */
 } verb;
 
 extern const verb verb_assign;
@@ -42,54 +45,21 @@ extern const verb verb_report;
 extern const verb verb_sweep;
 extern const verb verb_train;
 
-/* Exit codes. */
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
-
-/* "conr: WHAT: WHY; REMEDY" on stderr; returns EXIT_USAGE. */
-int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-int failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* EXIT_FAILED */
-/* The library's message likewise; returns EXIT_FAILED, or EXIT_INTERRUPTED after Ctrl-C. */
-int library_error(void);
-
 int operand_count(const arguments *a);
 const char *operand(const arguments *a, int i);
 
-/* The flag as given, else its default (may be NULL).  The name must be one of the verb's or a
- * common one. */
+/* Flags are asked for by name, which must be one of the verb's or a common one. */
+
+/* The value as given, else the default (may be NULL). */
 const char *flag_text(const arguments *a, const char *name);
-bool flag_on(const arguments *a, const char *name); /* a switch, or any flag: was it given? */
-/* Of a flag that may be given many times: its values in order, NULL beyond the last. */
+/* Whether the flag was given; any kind of flag. */
+bool flag_on(const arguments *a, const char *name);
+/* Value i = 0, 1, ... of a flag that may be repeated; NULL past the last. */
 const char *flag_nth(const arguments *a, const char *name, int i);
-/* 0, or EXIT_USAGE after a message when it is no number between low and high. */
+/* A number from low to high: 0, or EXIT_USAGE after a message. */
 int flag_int(const arguments *a, const char *name, long low, long high, int *out);
 int flag_number(const arguments *a, const char *name, double low, double high, double *out);
-/* A time in seconds: "90", "90s", "10m", "1h30m", "2d". */
+/* A time ("90", "90s", "10m", "1h30m", "2d") in seconds: 0, or EXIT_USAGE after a message. */
 int flag_seconds(const arguments *a, const char *name, double *out);
-
-/* ---- texts ------------------------------------------------------------------------------------
- */
-
-/* A name as a terminal can take it: control bytes become '?'. */
-void print_name(const char *name);
-/* JSON is UTF-8: bytes that are not become '?'. */
-json_t *json_name(const char *name);
-json_t *json_number(double x); /* null where it is not finite, which JSON cannot say */
-/* "45 s", "3 min", "2 h 10 min"; out: 32 bytes.  Returns out. */
-const char *time_text(double seconds, char *out);
-/* "940", "8.3k"; out: 32 bytes.  Returns out. */
-const char *rate_text(double rate, char *out);
-/* The word as a shell would take it back: quoted where needed.  Owned by the caller. */
-char *shell_word(const char *word);
-/* "FOLDER/NAME", owned by the caller; ends the program where there is no memory. */
-char *path_in(const char *folder, const char *name);
-
-/* ---- output ------------------------------------------------------------------------------------
- */
-
-/* Prints one JSON object to stdout and releases it; returns EXIT_OK, or EXIT_FAILED with a message
- * when it could not be written. */
-int print_json(json_t *object);
-/* Flushes stdout; returns EXIT_OK, or EXIT_FAILED with a message (a full disk, a closed pipe). */
-int finish_output(void);
 
 #endif

@@ -1,7 +1,7 @@
-/* cluster.c: conr cluster: the main job, with settings chosen from the images and the device.
+/* cluster.c: conr cluster: the main verb, with settings chosen to suit the images and the device.
  *
- * The library chooses; the settings are printed with their reasons, written to the run's
- * options.yaml, and each can be overruled by --set. */
+ * The library chooses.  The settings are printed with the reasons and written to the options.yaml
+ * of the run; --set overrides each of them. */
 #include "cli.h"
 
 #include "conr.h"
@@ -16,9 +16,9 @@
 #include <string.h>
 
 static const flag flags[] = {
-    {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
-    {"out", "RUN", NULL, "the run's folder"},
-    {"budget", "TIME", NULL, "choose the epochs so that it takes about this long: 10m, 2h"},
+    {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
+    {"out", "RUN", NULL, "the run folder to create"},
+    {"budget", "TIME", NULL, "choose the number of epochs to take about this long: 10m, 2h"},
     SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
@@ -26,9 +26,9 @@ static const flag flags[] = {
     {0},
 };
 
-/* What was chosen, on its way to the user. */
+/* State of printing the choices. */
 typedef struct choices {
-    bool budget; /* the library will choose the length, in the proportions that were told */
+    bool budget; /* the library will choose the number of epochs, keeping their proportions */
     FILE *rest;  /* settings without a line of their own */
 } choices;
 
@@ -37,14 +37,14 @@ static bool ends_in(const char *text, const char *end) {
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* Those that users care about, and those that they have set, get a line; others come together. */
-static void tell_choice(const char *key, const char *value, const char *why, void *user) {
+/* Settings that users care about, and those that they set, get a line; the rest share one. */
+static void print_choice(const char *key, const char *value, const char *why, void *user) {
     static const char lines[] = " size encoder width batch epochs stage1_epochs clusters_high ";
     choices *c = user;
     char word[64];
     snprintf(word, sizeof word, " %s ", key);
     if (!why)
-        fprintf(stderr, "  %-14s %-10s as --set says\n", key, value);
+        fprintf(stderr, "  %-14s %-10s from --set\n", key, value);
     else if (c->budget && (ends_in(key, "epochs") || ends_in(key, "_every")))
         return;
     else if (strstr(lines, word))
@@ -53,8 +53,8 @@ static void tell_choice(const char *key, const char *value, const char *why, voi
         fprintf(c->rest, " %s %s,", key, value);
 }
 
-/* "also a 1, b 2", in lines that a terminal takes. */
-static void tell_rest(char *rest) {
+/* "also a 1, b 2", wrapped for a terminal. */
+static void print_rest(char *rest) {
     size_t column = 6, n = strlen(rest);
     if (n) rest[n - 1] = 0; /* the last comma */
     fputs("  also", stderr);
@@ -67,7 +67,7 @@ static void tell_rest(char *rest) {
     fputs("\n\n", stderr);
 }
 
-/* The keys that --set names, with blanks between.  Released by free. */
+/* The keys given to --set, separated by blanks.  Released by free. */
 static char *named_keys(const arguments *a) {
     size_t room = 1, at = 0;
     const char *pair;
@@ -78,7 +78,7 @@ static char *named_keys(const arguments *a) {
     return out;
 }
 
-/* Fills s: from the recipe, or by choice; then what the flags say.  0, or an exit code. */
+/* Fills s from the recipe, or by choice, and then from the flags.  0, or an exit code. */
 static int settle(const arguments *a, conr *c, const conr_images *m, double budget,
                   conr_settings *s) {
     conr_images_info i;
@@ -96,30 +96,30 @@ static int settle(const arguments *a, conr *c, const conr_images *m, double budg
     if (tell) {
         fprintf(stderr, "%s: %lld images, %s, %s; on %s\n", operand(a, 0), (long long)i.n, i.kind,
                 i.channels == 1 ? "gray" : "color", conr_device(c));
-        fprintf(stderr, "settings chosen; --set KEY=VALUE changes any:\n");
+        fprintf(stderr, "settings chosen; change any with --set KEY=VALUE:\n");
     }
-    rc = conr_settings_choose(c, m, budget, fixed, s, tell ? tell_choice : NULL, &told);
+    rc = conr_settings_choose(c, m, budget, fixed, s, tell ? print_choice : NULL, &told);
     free(fixed);
     if (told.rest) fclose(told.rest);
     if (rc == 0 && tell && told.budget)
-        fprintf(stderr, "  %-14s %-10s %s\n", "epochs", "as many",
-                "as fit into the time, by a trial that comes next");
-    if (rc == 0 && tell) tell_rest(rest);
+        fprintf(stderr, "  %-14s %-10s %s\n", "epochs", "auto",
+                "as many as fit into the budget, found by a short trial");
+    if (rc == 0 && tell) print_rest(rest);
     free(rest);
     return rc < 0 ? library_error() : EXIT_OK;
 }
 
-/* What a user may want to know or do next. */
-static void tell_next(const arguments *a, int usual_epochs, const conr_train_result *r) {
+/* What the user may want to know or do next. */
+static void print_next(const arguments *a, int usual_epochs, const conr_train_result *r) {
     if (r->epochs < usual_epochs / 4)
         fprintf(stderr,
-                "conr: warning: the budget had time for %d epochs where about %d are usual; a "
-                "longer --budget gives better clusters\n",
+                "conr: warning: the budget allowed %d epochs, but about %d are usual; a longer "
+                "--budget gives better clusters\n",
                 r->epochs, usual_epochs);
     if (flag_on(a, "sort-into")) return;
     char *run = shell_word(flag_text(a, "out")), *src = shell_word(operand(a, 0));
     fprintf(stderr,
-            "to see the clusters as folders: conr assign %s %s --out again.csv --sort-into "
+            "to sort the images into folders: conr assign %s %s --out again.csv --sort-into "
             "FOLDER\n",
             run, src);
     free(run);
@@ -149,7 +149,7 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
         run_print(o.out, m, &result);
         rc = finish_output();
         if (rc == EXIT_OK && !flag_on(a, "quiet"))
-            tell_next(a, (int)setting_number(s, "epochs"), &result);
+            print_next(a, (int)setting_number(s, "epochs"), &result);
     }
 done:
     conr_images_close(m);
@@ -163,7 +163,7 @@ static int run(const arguments *a) {
     int threads, rc;
     if (!flag_text(a, "clusters"))
         return usage_error("--clusters: is missing; give a number or auto");
-    if (!flag_text(a, "out")) return usage_error("--out: is missing; give the run's folder");
+    if (!flag_text(a, "out")) return usage_error("--out: is missing; give a folder for the run");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
         (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &budget))) ||
         (rc = run_refuse_begun(flag_text(a, "out"))) || (rc = sort_check(a)))
@@ -171,10 +171,10 @@ static int run(const arguments *a) {
     if (conr_settings_new(&wanted) < 0 || conr_settings_new(&s) < 0)
         rc = library_error();
     else
-        rc = recipe_fill(a, wanted); /* mistakes are told before images are looked at */
+        rc = recipe_fill(a, wanted); /* report mistakes before the images are opened */
     if (rc == EXIT_OK && conr_open(flag_text(a, "device"), threads, &c) < 0) rc = library_error();
     if (rc == EXIT_OK) {
-        progress_start(c, a);
+        progress_start(c, flag_on(a, "quiet"));
         rc = cluster(a, c, budget, wanted, s);
     }
     conr_settings_free(wanted);
@@ -186,14 +186,13 @@ static int run(const arguments *a) {
 const verb verb_cluster = {
     .name = "cluster",
     .operands = "SRC --clusters K --out RUN",
-    .summary = "the main job: learn from images without labels, and cluster them",
+    .summary = "Cluster images: learn from them without labels, then group them",
     .text =
-        "Chooses settings by the images and the device, says which, trains, clusters, and writes\n"
-        "a run's folder: report.html to look at, labels.csv (path,cluster,distance,boundary), the\n"
-        "model, the features.\n"
-        "--sort-into DIR puts links to the images into DIR/cluster-00, cluster-01, ...\n"
-        "Ctrl-C saves, conr train --resume --data SRC --out RUN goes on.  conr assign gives new\n"
-        "images their clusters.  SRC: see conr help info.\n"
+        "Chooses settings that suit the images and the device, prints them, trains, clusters, and\n"
+        "writes a run folder: report.html for the browser, labels.csv (path, cluster, distance,\n"
+        "boundary), the model, the features.\n"
+        "Ctrl-C saves; conr train --resume --data SRC --out RUN continues.  conr assign finds the\n"
+        "clusters of new images.  For what SRC may be, see conr help info.\n"
         "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n",
     .low = 1,
     .high = 1,

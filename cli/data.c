@@ -1,7 +1,6 @@
-/* data.c: the flags that choose images, and opening them. */
+/* data.c: the flags that select images, and opening them. */
 #include "data.h"
 
-#include "cli_parse.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -11,7 +10,7 @@ int data_options(const arguments *a, conr_images_options *out) {
     const char *labels = flag_text(a, "labels");
     *out = conr_images_defaults();
     if (strcmp(labels, "fine") && strcmp(labels, "coarse"))
-        return usage_error("--labels %s: no such labels; use fine or coarse", labels);
+        return usage_error("--labels %s: no such labels; give fine or coarse", labels);
     out->split = flag_text(a, "split");
     out->classes = flag_text(a, "classes");
     out->coarse = !strcmp(labels, "coarse");
@@ -23,7 +22,7 @@ void data_warn(const conr_images *m, int64_t skipped) {
     conr_images_about(m, &i);
     if (i.skipped <= skipped) return;
     progress_end();
-    fprintf(stderr, "conr: warning: %lld of %lld images are skipped, the first: %s\n",
+    fprintf(stderr, "conr: warning: %lld of %lld images were skipped; the first: %s\n",
             (long long)i.skipped, (long long)(i.n + i.skipped),
             i.first_skipped ? i.first_skipped : "damaged");
 }

@@ -1,4 +1,4 @@
-/* embed.c: conr embed: features of images by a trained model. */
+/* embed.c: conr embed: features of images, by a trained model. */
 #include "cli.h"
 
 #include "conr.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 static const flag flags[] = {
-    {"out", "F.npy", NULL, "where the features go: float32 [n,d], unit rows"},
+    {"out", "F.npy", NULL, "the file to write: float32 [n,d], rows of length 1"},
     DATA_FLAGS,
     {0},
 };
@@ -26,7 +26,7 @@ static int run(const arguments *a) {
     float *x = NULL;
     int64_t n, d;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    progress_start(c, a);
+    progress_start(c, flag_on(a, "quiet"));
     if (conr_model_open(c, operand(a, 0), &model) < 0) {
         rc = library_error();
         goto done;
@@ -42,7 +42,7 @@ static int run(const arguments *a) {
         rc = print_json(
             json_pack("{so sI sI}", "out", json_name(out), "n", (json_int_t)n, "d", (json_int_t)d));
     else if (!flag_on(a, "quiet"))
-        fprintf(stderr, "%s: %lld features of %lld numbers\n", out, (long long)n, (long long)d);
+        fprintf(stderr, "%s: %lld images, %lld features each\n", out, (long long)n, (long long)d);
 done:
     conr_free(x);
     conr_images_close(m);
@@ -54,10 +54,11 @@ done:
 const verb verb_embed = {
     .name = "embed",
     .operands = "RUN SRC --out F.npy",
-    .summary = "features of images by a trained model",
-    .text = "RUN is a run's folder, or a model.safetensors alone.  Rows are in the order of the\n"
-            "images, scaled to length 1; images that cannot be read have none and are counted.\n"
-            "\nExample: conr embed runs/photos new-photos/ --out features.npy\n",
+    .summary = "Compute the features of images with a trained model",
+    .text =
+        "RUN is a run folder or a model.safetensors file.  Rows are in the order of the images;\n"
+        "images that cannot be read are left out, with a warning.\n"
+        "\nExample: conr embed runs/photos new-photos/ --out features.npy\n",
     .low = 2,
     .high = 2,
     .flags = flags,

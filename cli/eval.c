@@ -6,10 +6,11 @@
 #include <stdio.h>
 
 static const flag flags[] = {
-    {"truth", "T", NULL, "true labels: .npy of integers, or CSV"},
-    {"pred", "P", NULL, "clusters: likewise"},
-    {"truth-column", "NAME", NULL, "of a CSV; else cluster, label or pred, else the last"},
-    {"pred-column", "NAME", NULL, "likewise"},
+    {"truth", "T", NULL, "file of true labels: .npy of integers, or CSV"},
+    {"pred", "P", NULL, "file of clusters, likewise"},
+    {"truth-column", "NAME", NULL,
+     "column of a CSV; default: cluster, label or pred, else the last"},
+    {"pred-column", "NAME", NULL, "likewise, for --pred"},
     {0},
 };
 
@@ -21,7 +22,7 @@ static int print_scores(const arguments *a, const conr_scores *s) {
                                     s->classes));
     printf("NMI %.4f  ACC %.4f  ARI %.4f\n", s->nmi, s->acc, s->ari);
     printf("%lld samples, %d clusters, %d classes", (long long)s->n, s->clusters, s->classes);
-    if (s->unlabeled) printf("; %lld unlabeled ones left out", (long long)s->unlabeled);
+    if (s->unlabeled) printf("; %lld unlabeled samples left out", (long long)s->unlabeled);
     putchar('\n');
     return finish_output();
 }
@@ -37,8 +38,8 @@ static int run(const arguments *a) {
         conr_read_labels(pred_path, flag_text(a, "pred-column"), &pred, &n_pred) < 0) {
         rc = library_error();
     } else if (n_truth != n_pred) {
-        fprintf(stderr, "conr: %s: %lld labels, but %lld in %s; give files of the same samples\n",
-                pred_path, (long long)n_pred, (long long)n_truth, truth_path);
+        fprintf(stderr, "conr: %s: %lld labels, but %s has %lld; give files of the same samples\n",
+                pred_path, (long long)n_pred, truth_path, (long long)n_truth);
         rc = EXIT_FAILED;
     } else if (conr_metrics(truth, pred, n_truth, &scores) < 0) {
         rc = library_error();
@@ -53,9 +54,9 @@ static int run(const arguments *a) {
 const verb verb_eval = {
     .name = "eval",
     .operands = "--truth T --pred P",
-    .summary = "NMI, ACC and ARI of a clustering",
-    .text = "Labels are any integers; samples whose true label is -1 are left out and counted.\n"
-            "\nExample: conr eval --truth truth.npy --pred run/labels.csv --pred-column cluster\n",
+    .summary = "Score a clustering against true labels: NMI, ACC and ARI",
+    .text = "Labels can be any integers; samples whose true label is -1 are left out and counted.\n"
+            "\nExample: conr eval --truth truth.npy --pred runs/photos/labels.csv\n",
     .flags = flags,
     .run = run,
 };

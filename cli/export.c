@@ -9,8 +9,8 @@
 
 static const flag flags[] = {
     {"out", "F", NULL, "the file to write"},
-    {"format", "NAME", NULL, "onnx or safetensors; without it the ending of --out says it"},
-    {"projector", NULL, NULL, "safetensors: the projector, too; ONNX always has it"},
+    {"format", "NAME", NULL, "onnx or safetensors; default: by the ending of --out"},
+    {"projector", NULL, NULL, "safetensors: include the projector; ONNX always does"},
     {0},
 };
 
@@ -29,7 +29,7 @@ static int run(const arguments *a) {
                                                 : NULL;
     if (!format) return usage_error("--format: is missing; give onnx or safetensors");
     if (strcmp(format, "onnx") && strcmp(format, "safetensors"))
-        return usage_error("--format %s: no such format; use onnx or safetensors", format);
+        return usage_error("--format %s: no such format; give onnx or safetensors", format);
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     conr_model *model = NULL;
     conr_model_info i;
@@ -45,10 +45,10 @@ static int run(const arguments *a) {
                                   "encoder", i.encoder, "size", i.size, "channels", i.channels,
                                   "features", i.features));
     else if (!flag_on(a, "quiet") && !strcmp(format, "onnx"))
-        fprintf(stderr, "%s: images [N,%d,%d,%d] in [0,1] to features [N,%d]\n", out, i.channels,
+        fprintf(stderr, "%s: images [N,%d,%d,%d] in [0,1] -> features [N,%d]\n", out, i.channels,
                 i.size, i.size, i.features);
     else if (!flag_on(a, "quiet"))
-        fprintf(stderr, "%s: %s under torchvision's names\n", out, i.encoder);
+        fprintf(stderr, "%s: %s, named as in torchvision\n", out, i.encoder);
 done:
     conr_model_close(model);
     conr_close(c);
@@ -58,12 +58,14 @@ done:
 const verb verb_export = {
     .name = "export",
     .operands = "RUN --out F.onnx|F.safetensors",
-    .summary = "the trained encoder for use elsewhere: ONNX, or weights for torchvision",
-    .text = "onnx: takes images [N,channels,size,size] with values in [0,1] (normalization is\n"
-            "inside), gives `features`, the unit rows of conr embed, and `encoder`, what comes\n"
-            "before the projector.  safetensors: weights under the names of torchvision's\n"
-            "resnet18 and resnet34; docs/export.md says how to load them.\n"
-            "\nExample: conr export runs/photos --out photos.onnx\n",
+    .summary = "Export the trained encoder: ONNX, or weights for torchvision",
+    .text =
+        "  onnx         takes images [N,channels,size,size] with values in [0,1] (normalization\n"
+        "               is included); gives `features`, as conr embed does, and `encoder`, the\n"
+        "               output before the projector\n"
+        "  safetensors  weights named as in torchvision's resnet18 and resnet34;\n"
+        "               docs/export.md shows how to load them\n"
+        "\nExample: conr export runs/photos --out photos.onnx\n",
     .low = 1,
     .high = 1,
     .flags = flags,

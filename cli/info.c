@@ -1,4 +1,4 @@
-/* info.c: conr info: what a source of images, or a run, is. */
+/* info.c: conr info: describes a source of images, or a run. */
 #include "cli.h"
 
 #include "conr.h"
@@ -14,7 +14,7 @@
 
 static const flag flags[] = {DATA_FLAGS, {0}};
 
-enum { CLASSES_SHOWN = 30 }; /* of a text; --json has them all */
+enum { CLASSES_SHOWN = 30 }; /* in text; --json lists them all */
 
 static void print_range(const char *what, const int range[2]) {
     if (range[0] == range[1])
@@ -101,11 +101,11 @@ static void print_scores(const json_t *scores) {
 
 static const char *state_of(const char *run) {
     return run_done(run)    ? "finished"
-           : run_saved(run) ? "begun, can be resumed"
-                            : "begun, no checkpoint yet";
+           : run_saved(run) ? "unfinished, can be resumed"
+                            : "unfinished, no checkpoint yet";
 }
 
-/* model: NULL where there is none yet. */
+/* model: NULL if there is none yet. */
 static int print_run(const char *run, const conr_settings *s, const conr_model *model, bool json) {
     json_t *scores = run_last_scores(run);
     conr_model_info i = {0};
@@ -127,7 +127,7 @@ static int print_run(const char *run, const conr_settings *s, const conr_model *
     if (model)
         printf("  model    %s, %s, %dx%dx%d in, %d features out, %d clusters\n", i.encoder,
                i.framework, i.size, i.size, i.channels, i.features, i.clusters);
-    puts("  settings other than the defaults");
+    puts("  settings that differ from the defaults");
     recipe_print_changed(s);
     return finish_output();
 }
@@ -151,11 +151,11 @@ static int describe_run(conr *c, const arguments *a) {
 
 static int run(const arguments *a) {
     int threads, rc;
-    conr_images_options o; /* of a source; mistakes in them are told for a run, too */
+    conr_images_options o; /* of a source; mistakes are reported for a run, too */
     conr *c;
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) || (rc = data_options(a, &o))) return rc;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    progress_start(c, a);
+    progress_start(c, flag_on(a, "quiet"));
     rc = run_has(operand(a, 0), "options.yaml") ? describe_run(c, a) : describe_source(c, a);
     conr_close(c);
     return rc;
@@ -164,13 +164,15 @@ static int run(const arguments *a) {
 const verb verb_info = {
     .name = "info",
     .operands = "RUN|SRC",
-    .summary = "say what a run or a source of images is: how many, which classes, what scores",
+    .summary = "Describe a source of images or a run: size, classes, scores, settings",
     .text =
-        "  SRC is a folder of JPEG, PNG or WebP images, flat or one subfolder a class, with or\n"
-        "  without train/ and val/ or test/ above them; the folder of CIFAR-10, CIFAR-100 or\n"
-        "  STL-10 binary files, or of Tiny-ImageNet; IDX files, gzipped or not; a .npy array of\n"
-        "  uint8; or a text file of paths, each with an optional tab and label.\n"
-        "  RUN is a run's folder: its state, its latest scores, its settings.\n"
+        "SRC is one of\n"
+        "  - a folder of JPEG, PNG or WebP images, flat or with one subfolder per class, with or\n"
+        "    without train/ and val/ or test/ above them\n"
+        "  - a folder of CIFAR-10, CIFAR-100 or STL-10 binary files, or of Tiny-ImageNet\n"
+        "  - IDX files, gzipped or not; a .npy array of uint8 [n,h,w] or [n,h,w,3]\n"
+        "  - a text file with one path per line, optionally followed by a tab and a label\n"
+        "RUN is a run folder: prints its state, its latest scores and its settings.\n"
         "\nExample: conr info photos/ --json\n",
     .low = 1,
     .high = 1,

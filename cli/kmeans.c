@@ -1,4 +1,4 @@
-/* kmeans.c: conr kmeans: clusters of any feature matrix. */
+/* kmeans.c: conr kmeans: k-means on any feature matrix. */
 #include "cli.h"
 
 #include "conr.h"
@@ -10,17 +10,17 @@
 #include <string.h>
 
 static const flag flags[] = {
-    {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it"},
-    {"out", "L.npy", NULL, "where the labels go: int32 [n]"},
-    {"centroids", "C.npy", NULL, "where the centroids go, if wanted: float32 [K,d]"},
+    {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it"},
+    {"out", "L.npy", NULL, "the file of labels to write: int32 [n]"},
+    {"centroids", "C.npy", NULL, "also write the centroids: float32 [K,d]"},
     {"metric", "NAME", "cosine", "cosine or euclidean"},
-    {"restarts", "N", "10", "the best of so many runs"},
-    {"iterations", "N", "300", "of one run, at most"},
-    {"size", "N", NULL, "images: pixels a side; their own where at most 64, else 32"},
+    {"restarts", "N", "10", "number of runs; the best one counts"},
+    {"iterations", "N", "300", "most iterations of one run"},
+    {"size", "N", NULL, "images: side in pixels; default: their own up to 64, else 32"},
     {0},
 };
 
-/* --clusters: a number, or auto with a range (2-50 unless given): then low < high. */
+/* --clusters: a number, or auto with a range (default 2-50), for which low < high. */
 static int read_clusters(const arguments *a, int *low, int *high) {
     const char *text = flag_text(a, "clusters");
     char end;
@@ -30,9 +30,10 @@ static int read_clusters(const arguments *a, int *low, int *high) {
         return 0;
     }
     if (sscanf(text, "auto:%d-%d%c", low, high, &end) == 2 && *low >= 1 && *low < *high) return 0;
-    int rc = strncmp(text, "auto", 4)
-                 ? flag_int(a, "clusters", 1, 1 << 30, low)
-                 : usage_error("--clusters %s: not a range; give auto:LOW-HIGH, LOW from 1", text);
+    int rc =
+        strncmp(text, "auto", 4)
+            ? flag_int(a, "clusters", 1, 1 << 30, low)
+            : usage_error("--clusters %s: not a range; give auto:LOW-HIGH, 1 <= LOW < HIGH", text);
     *high = *low;
     return rc;
 }
@@ -46,10 +47,10 @@ static int read_options(const arguments *a, conr_kmeans_options *o) {
         (rc = flag_int(a, "iterations", 1, 1 << 30, &o->iterations)))
         return rc;
     o->seed = strtoull(seed, &end, 10);
-    if (end == seed || *end) return usage_error("--seed %s: not a whole number; correct it", seed);
+    if (end == seed || *end) return usage_error("--seed %s: not a whole number; give one", seed);
     o->metric = strcmp(metric, "euclidean") ? CONR_COSINE : CONR_EUCLIDEAN;
     if (o->metric == CONR_COSINE && strcmp(metric, "cosine"))
-        return usage_error("--metric %s: unknown; give cosine or euclidean", metric);
+        return usage_error("--metric %s: no such metric; give cosine or euclidean", metric);
     return 0;
 }
 
@@ -64,13 +65,12 @@ static int cluster(const arguments *a, conr *c, const float *x, int64_t n, int64
     o->clusters = low;
     if (low != high && conr_choose_clusters(c, x, n, d, o, low, high, &o->clusters, NULL) < 0)
         return library_error();
-    /* a K beyond n is for the library to refuse, before any of this is used */
+    /* the library will refuse K > n before it uses any of this */
     int64_t room = o->clusters < n ? o->clusters : n;
     centroids = malloc((size_t)(room * d) * sizeof *centroids);
     labels = malloc((size_t)n * sizeof *labels);
     if (!centroids || !labels) {
-        fprintf(stderr, "conr: %s: no memory for the result; close other programs\n",
-                operand(a, 0));
+        fprintf(stderr, "conr: %s: out of memory; close other programs\n", operand(a, 0));
         goto done;
     }
     bool writes = conr_rank(NULL) == 0;
@@ -97,13 +97,13 @@ done:
     return rc;
 }
 
-/* Whether the operand is a matrix of features; anything else is a source of images. */
+/* Whether the operand is a feature matrix; anything else is a source of images. */
 static bool is_matrix(const char *path) {
     size_t n = strlen(path);
     return n > 4 && !strcmp(path + n - 4, ".npy");
 }
 
-/* The images' own side where that is small, else 32. */
+/* The side of the images if that is small, else 32. */
 static int default_size(const conr_images *m) {
     conr_images_info i;
     conr_images_about(m, &i);
@@ -120,7 +120,7 @@ static int print_scores(const conr_images *m, const char *labels_path) {
     if (about.labeled == 0) return EXIT_OK;
     truth = malloc((size_t)about.n * sizeof *truth);
     if (!truth) {
-        fprintf(stderr, "conr: labels: no memory; close other programs\n");
+        fprintf(stderr, "conr: labels: out of memory; close other programs\n");
         return EXIT_FAILED;
     }
     for (int64_t i = 0; i < about.n; i++) truth[i] = conr_images_label(m, i);
@@ -154,7 +154,7 @@ static int run(const arguments *a) {
         ok = conr_images_open(c, src, &io, NULL, NULL, &m) == 0;
         ok = ok && conr_images_pixels(c, m, size ? size : default_size(m), &x, &n, &d) == 0;
     }
-    if (ok) progress_start(c, a);
+    if (ok) progress_start(c, flag_on(a, "quiet"));
     if (ok) conr_set_together(c, 1);
     rc = ok ? cluster(a, c, x, n, d, &o, low, high) : library_error();
     if (rc == EXIT_OK && m && !flag_on(a, "json") && conr_rank(NULL) == 0)
@@ -168,12 +168,14 @@ static int run(const arguments *a) {
 const verb verb_kmeans = {
     .name = "kmeans",
     .operands = "F.npy|SRC --clusters K --out L.npy",
-    .summary = "k-means of any feature matrix, or of images' plain pixels",
-    .text =
-        "The best of several runs from greedy k-means++.  The same seed gives the same labels\n"
-        "for any number of threads.  Anything but a .npy file is taken as a source of images,\n"
-        "whose pixels are the features: a baseline; with labels, NMI, ACC and ARI are printed.\n"
-        "\nExample: conr kmeans features.npy --clusters auto:2-30 --out labels.npy\n",
+    .summary = "Run k-means on any feature matrix, or on raw pixels",
+    .text = "Keeps the best of several runs from greedy k-means++ seeds.  The same seed gives the "
+            "same\n"
+            "labels for any number of threads.  Anything but a .npy file is taken as a source of\n"
+            "images whose raw pixels are the features, as a baseline; if they have labels, prints "
+            "NMI,\n"
+            "ACC and ARI.\n"
+            "\nExample: conr kmeans features.npy --clusters auto:2-30 --out labels.npy\n",
     .low = 1,
     .high = 1,
     .flags = flags,

@@ -1,4 +1,4 @@
-/* main.c: finds the verb and lets it run. */
+/* main.c: finds the verb and runs it. */
 #include "cli_parse.h"
 
 #include "conr.h"
@@ -22,8 +22,8 @@ static const verb *find(const char *name) {
 const verb *verb_at(int i) { return i < N_VERBS ? verbs[i] : NULL; }
 
 static int help(void) {
-    printf("conr " CONR_VERSION ": clusters images without labels\n\n"
-           "  conr VERB ...      do something\n"
+    printf("conr " CONR_VERSION ": cluster images without labels\n\n"
+           "  conr VERB ...      run a verb\n"
            "  conr help VERB     explain a verb, with an example\n"
            "  conr --version\n\nVerbs:\n");
     for (int i = 0; i < N_VERBS; i++) printf("  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
@@ -31,13 +31,13 @@ static int help(void) {
 }
 
 static int unknown(const char *name) {
-    return usage_error("%s: no such verb; conr --help lists them", name);
+    return usage_error("%s: no such verb; see conr --help", name);
 }
 
 int main(int argc, char **argv) {
-    setlocale(LC_CTYPE, "");  /* names of files; numbers stay as they are in C */
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
-    if (argc < 2) return help(), usage_error("no verb given; try conr --help");
+    setlocale(LC_CTYPE, "");  /* for file names; numbers keep the format of C */
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit makes writes fail, not the process */
+    if (argc < 2) return help(), usage_error("no verb given; see conr --help");
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
         printf("conr %s\n", conr_version());
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     if (rank < 0) return library_error();
     if (rank > 0) be_silent();
     if (v && count > 1 && !v->many)
-        return failed("%s: works in one process, and %d were started; start it without mpirun",
-                      name, count);
+        return failed("%s: runs as one process, but %d were started; run it without mpirun", name,
+                      count);
     return v ? verb_run(v, argc - 2, argv + 2) : unknown(name);
 }

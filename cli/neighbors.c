@@ -1,4 +1,4 @@
-/* neighbors.c: conr neighbors: lists of neighbors of any feature matrix. */
+/* neighbors.c: conr neighbors: neighbor lists of any feature matrix. */
 #include "cli.h"
 
 #include "conr.h"
@@ -9,14 +9,14 @@
 #include <string.h>
 
 static const flag flags[] = {
-    {"out", "N.npy", NULL, "where the lists go: int32 [n,k], best first, each row itself first"},
-    {"k", "N", "10", "neighbors of a row, itself included"},
-    {"k1", "N", "10", "neighbors that make the graph"},
-    {"k2", "N", "2", "neighbors that pass messages, the row itself included"},
-    {"alpha", "A", "2", "similarities pass with this power"},
-    {"layers", "N", "2", "of message passing"},
-    {"no-resymmetrize", NULL, NULL, "do not make the graph symmetric again between layers"},
-    {"metric", "NAME", "conaff", "conaff, or euclidean for plain nearest neighbors of unit rows"},
+    {"out", "N.npy", NULL, "the file to write: int32 [n,k], best first, the row itself first"},
+    {"k", "N", "10", "neighbors per row, including itself"},
+    {"k1", "N", "10", "neighbors that form the graph"},
+    {"k2", "N", "2", "neighbors that pass messages, including the row itself"},
+    {"alpha", "A", "2", "exponent of the similarities in message passing"},
+    {"layers", "N", "2", "layers of message passing"},
+    {"no-resymmetrize", NULL, NULL, "do not resymmetrize the graph between layers"},
+    {"metric", "NAME", "conaff", "conaff; euclidean: plain nearest neighbors of the unit rows"},
     {0},
 };
 
@@ -34,7 +34,7 @@ static int read_options(const arguments *a, conr_neighbors_options *o) {
     o->resymmetrize = !flag_on(a, "no-resymmetrize");
     o->local = !strcmp(metric, "euclidean");
     if (!o->local && strcmp(metric, "conaff"))
-        return usage_error("--metric %s: unknown; give conaff or euclidean", metric);
+        return usage_error("--metric %s: no such metric; give conaff or euclidean", metric);
     return 0;
 }
 
@@ -55,13 +55,12 @@ static int run(const arguments *a) {
         rc = library_error();
         goto done;
     }
-    progress_start(c, a);
+    progress_start(c, flag_on(a, "quiet"));
     conr_set_together(c, 1);
     int64_t k = o.k < n ? o.k : n;
     ids = malloc((size_t)(n * k) * sizeof *ids);
     if (!ids) {
-        fprintf(stderr, "conr: %s: no memory for the lists; ask for a smaller --k\n",
-                operand(a, 0));
+        fprintf(stderr, "conr: %s: out of memory; give a smaller --k\n", operand(a, 0));
         goto done;
     }
     if (conr_neighbors(c, x, n, d, &o, ids) < 0 ||
@@ -75,7 +74,7 @@ static int run(const arguments *a) {
                                   (json_int_t)d, "k", (json_int_t)k, "metric",
                                   flag_text(a, "metric")));
     else if (!flag_on(a, "quiet"))
-        fprintf(stderr, "%s: %lld lists of %lld\n", out, (long long)n, (long long)k);
+        fprintf(stderr, "%s: %lld lists of %lld neighbors\n", out, (long long)n, (long long)k);
 done:
     free(ids);
     conr_free(x);
@@ -86,10 +85,11 @@ done:
 const verb verb_neighbors = {
     .name = "neighbors",
     .operands = "F.npy --out N.npy",
-    .summary = "contextually affinitive neighbors of any feature matrix",
-    .text = "Rows that share their neighbors' neighbors rank above rows that are merely close.\n"
-            "Exact, for any number of rows; k, k1 and k2 are cut to it.\n"
-            "\nExample: conr neighbors features.npy --out neighbors.npy --k 20 --k1 30 --k2 10\n",
+    .summary = "Find contextually affinitive neighbors in any feature matrix",
+    .text =
+        "Rows that share the neighbors of their neighbors rank above rows that are merely close.\n"
+        "Exact, for any number of rows n; k, k1 and k2 are limited to n.\n"
+        "\nExample: conr neighbors features.npy --out neighbors.npy --k 20 --k1 30 --k2 10\n",
     .low = 1,
     .high = 1,
     .flags = flags,

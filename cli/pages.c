@@ -1,6 +1,6 @@
-/* pages.c: completion for bash and zsh, and the manual page, from the verbs' own rows, so that they
- * cannot say anything else than the program does.  `conr completion` and `conr man` are for the
- * installation and not listed in the help. */
+/* pages.c: completion for bash and zsh, and the manual page, generated from the rows of the verbs,
+ * so that they always match the program.  `conr completion` and `conr man` serve the installation
+ * and are not listed in the help. */
 #include "cli_parse.h"
 
 #include "conr.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Values that are one of a few words; any other value is a file or the user's own. */
+/* Flags whose value is one of a few words; other values are files or free text. */
 static const char *const choices[][2] = {{"device", "auto cpu cuda ref"},
                                          {"metric", "cosine euclidean conaff"},
                                          {"format", "onnx safetensors"},
@@ -24,7 +24,7 @@ static const char *words_of(const flag *f) {
     return NULL;
 }
 
-/* Operands that are words, not files. */
+/* Operands that are words instead of files. */
 static const char *operand_words(const verb *v) {
     return !strcmp(v->name, "bench") ? "ops train neighbors kmeans" : NULL;
 }
@@ -83,7 +83,7 @@ static void print_bash(void) {
 
 /* ---- zsh ------------------------------------------------------------------------------------- */
 
-/* Within single quotes; `special` characters get a backslash. */
+/* Text for single quotes; `special` characters get a backslash. */
 static void zsh_text(const char *text, const char *special) {
     for (; *text; text++) {
         if (*text == '\'')
@@ -155,7 +155,7 @@ static void print_zsh(void) {
 
 /* ---- the manual page ------------------------------------------------------------------------- */
 
-/* A line's first '.' or ''' would be a command, a '-' a hyphen, a '\' an escape. */
+/* Escapes '.' and ''' at the start of a line (commands), '-' (a hyphen) and '\' (an escape). */
 static void man_text(const char *text) {
     bool first = true;
     for (; *text; text++) {
@@ -206,12 +206,12 @@ static void man_verb(const verb *v) {
 
 static void print_man(void) {
     printf(".TH CONR 1 \"\" \"conr %s\" \"User Commands\"\n"
-           ".SH NAME\nconr \\- clusters images without labels\n"
+           ".SH NAME\nconr \\- cluster images without labels\n"
            ".SH SYNOPSIS\n.B conr\n.I VERB\n[operands] [flags]\n.br\n.B conr help\n.I VERB\n.br\n"
            ".B conr \\-\\-version\n"
            ".SH DESCRIPTION\n"
            "Learns from images without labels and clusters them (CoNR: contextually affinitive\n"
-           "neighborhood refinery, NeurIPS 2023).  The usual way:\n.PP\n.nf\n"
+           "neighborhood refinery, NeurIPS 2023).  Typical use:\n.PP\n.nf\n"
            "conr cluster photos/ \\-\\-clusters auto \\-\\-budget 30m \\-\\-out runs/photos\n"
            "conr assign runs/photos new\\-photos/ \\-\\-out clusters.csv\n.fi\n"
            ".SH VERBS\n",
@@ -220,16 +220,16 @@ static void print_man(void) {
     printf(".SH COMMON FLAGS\nEvery verb takes these.\n");
     man_flags(common_flags());
     printf(
-        ".SH FILES\nA run's folder:\n"
+        ".SH FILES\nA run folder holds:\n"
         ".TP\n.B labels.csv\npath,cluster,distance,boundary[,label] of every image\n"
-        ".TP\n.B model.safetensors\nthe trained network; this one file suffices for conr embed\n"
-        ".TP\n.B embeddings.npy, centroids.npy\nfeatures of the images, centers of the clusters\n"
-        ".TP\n.B options.yaml, log.jsonl\nevery setting in force; what happened\n"
+        ".TP\n.B model.safetensors\nthe trained network; all that conr embed needs\n"
+        ".TP\n.B embeddings.npy, centroids.npy\nfeatures of the images, centroids of the clusters\n"
+        ".TP\n.B options.yaml, log.jsonl\nall settings; the log\n"
         ".TP\n.B checkpoint.safetensors\nfor conr train \\-\\-resume\n"
         ".TP\n.B DONE\nwritten last\n"
         ".SH EXIT STATUS\n"
-        "0: done.  1: it failed, one line on standard error says why and what to do.  2: wrong\n"
-        "usage.  130: stopped by Ctrl\\-C, what was done is saved.\n");
+        "0: success.  1: failure; one line on standard error says why and what to do.  2: wrong\n"
+        "usage.  130: stopped by Ctrl\\-C; a training is saved.\n");
 }
 
 /* ---- the verbs ------------------------------------------------------------------------------- */
@@ -241,7 +241,7 @@ static int run_completion(const arguments *a) {
     else if (!strcmp(shell, "zsh"))
         print_zsh();
     else
-        return usage_error("%s: no completion for this shell; use bash or zsh", shell);
+        return usage_error("%s: no completion for this shell; give bash or zsh", shell);
     return finish_output();
 }
 
@@ -254,8 +254,8 @@ static int run_man(const arguments *a) {
 const verb verb_completion = {
     .name = "completion",
     .operands = "bash|zsh",
-    .summary = "what a shell needs to complete the words of conr",
-    .text = "make install puts it where shells look; else:\n"
+    .summary = "Print the completion script for a shell",
+    .text = "make install puts it where shells look for it.  Otherwise:\n"
             "\nExample: source <(conr completion bash)\n",
     .low = 1,
     .high = 1,
@@ -265,7 +265,7 @@ const verb verb_completion = {
 const verb verb_man = {
     .name = "man",
     .operands = "",
-    .summary = "the manual page",
-    .text = "\nExample: conr man | man -l -\n",
+    .summary = "Print the manual page",
+    .text = "Example: conr man | man -l -\n",
     .run = run_man,
 };

@@ -1,7 +1,7 @@
-/* progress.c: one line, redrawn on a terminal, repeated in a log. */
+/* progress.c: one line, redrawn on a terminal, appended in a log. */
 #include "progress.h"
 
-#include "cli_parse.h"
+#include "text.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t interrupted;
-static bool quiet, terminal, shown;
+static bool silent, terminal, shown;
 static double started, last;
 static char stage[64];
 
@@ -22,7 +22,7 @@ static double now(void) {
 
 static void on_interrupt(int signal_number) {
     (void)signal_number;
-    if (interrupted) _exit(EXIT_INTERRUPTED); /* the second one does not wait */
+    if (interrupted) _exit(EXIT_INTERRUPTED); /* a second Ctrl-C does not wait */
     interrupted = 1;
 }
 
@@ -33,10 +33,10 @@ void progress_end(void) {
     shown = false;
 }
 
-/* A warning is told even to those who want quiet. */
-static void tell(const char *message) {
+/* Warnings are printed even if quiet. */
+static void print_message(const char *message) {
     static const char warning[] = "warning";
-    if (quiet && strncmp(message, warning, sizeof warning - 1)) return;
+    if (silent && strncmp(message, warning, sizeof warning - 1)) return;
     progress_end();
     fprintf(stderr, "%s\n", message);
     fflush(stderr);
@@ -44,7 +44,7 @@ static void tell(const char *message) {
 
 static void print_training(const conr_progress *p) {
     char rate[32], left[32];
-    if (!(p->images_per_s > 0)) { /* nothing is measured yet */
+    if (!(p->images_per_s > 0)) { /* nothing measured yet */
         fprintf(stderr, "%s epoch %d/%d | step %lld of %lld", p->stage, p->epoch, p->epochs,
                 (long long)p->done, (long long)p->total);
         return;
@@ -65,16 +65,16 @@ static int on_progress(const conr_progress *p, void *user) {
     (void)user;
     double t = now();
     if (p->message) {
-        tell(p->message);
+        print_message(p->message);
         return interrupted;
     }
-    /* a training's line goes on over its stages; anything else starts anew */
+    /* the stages of a training share one timer; any other work starts a new one */
     if (strncmp(p->stage, stage, sizeof stage - 1)) {
         if (!p->epochs) last = t;
         started = t;
         snprintf(stage, sizeof stage, "%s", p->stage);
     }
-    if (!quiet && t - last >= (terminal ? 1 : 60) && p->done > 0 && p->total > 0) {
+    if (!silent && t - last >= (terminal ? 1 : 60) && p->done > 0 && p->total > 0) {
         if (terminal) fputs("\r\033[K", stderr);
         if (p->epochs)
             print_training(p);
@@ -93,8 +93,8 @@ int progress_count(int64_t done, int64_t total, void *user) {
     return on_progress(&p, NULL);
 }
 
-void progress_start(conr *c, const arguments *a) {
-    quiet = flag_on(a, "quiet");
+void progress_start(conr *c, bool quiet) {
+    silent = quiet;
     terminal = isatty(STDERR_FILENO);
     started = last = now();
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};

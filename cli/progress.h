@@ -1,18 +1,27 @@
-/* progress.h: the progress line on stderr, and Ctrl-C. */
+/* progress.h: the progress line on stderr, and Ctrl-C.  Below output.h: it knows no flags. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
-#include "cli.h"
 #include "conr.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* From now on this context's long work shows a line, unless --quiet: once a second on a terminal,
- * once a minute in a log; what it has to tell at once (evaluations, warnings) gets a line of its
- * own.  Ctrl-C and SIGTERM stop the work; the verb then exits 130 by library_error. */
-void progress_start(conr *c, const arguments *a);
+enum { EXIT_INTERRUPTED = 130 };
 
-/* A conr_on_count with the same line; user: what is counted, e.g. "headers". */
+/* From now on, long work in this context shows its progress unless quiet: once per second on a
+ * terminal, once per minute in a log.  Messages (evaluations, warnings) are printed at once, on
+ * lines of their own; warnings even if quiet.  Ctrl-C and SIGTERM stop the work; library_error then
+ * returns EXIT_INTERRUPTED. */
+void progress_start(conr *c, bool quiet);
+
+/* A conr_on_count that shows the same line; user: what is counted, e.g. "headers". */
 int progress_count(int64_t done, int64_t total, void *user);
+
+/* Clears the line from the terminal, before anything else is printed. */
+void progress_end(void);
+
+/* Whether Ctrl-C or SIGTERM has arrived. */
+bool was_interrupted(void);
 
 #endif

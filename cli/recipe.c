@@ -1,4 +1,4 @@
-/* recipe.c: settings of a training: from a recipe and flags, as text and JSON. */
+/* recipe.c: the settings of a training, from a recipe and flags, as text and JSON. */
 #include "recipe.h"
 
 #include <ctype.h>
@@ -28,7 +28,8 @@ static int set_clusters(const char *text, conr_settings *s) {
     char number[32];
     if (sscanf(text, "auto:%9d-%9d%n", &low, &high, &end) == 2 && !text[end]) {
         if (low < 1 || low >= high)
-            return usage_error("--clusters %s: not a range; give auto:LOW-HIGH, LOW from 1", text);
+            return usage_error("--clusters %s: not a range; give auto:LOW-HIGH, 1 <= LOW < HIGH",
+                               text);
         int rc;
         snprintf(number, sizeof number, "%d", low);
         if ((rc = set(s, "clusters_low", number))) return rc;
@@ -38,7 +39,7 @@ static int set_clusters(const char *text, conr_settings *s) {
     }
     if (!strcmp(text, "auto")) return set(s, "clusters", "0");
     if (!*text || text[strspn(text, "0123456789")] || strlen(text) > 9 || atol(text) < 1)
-        return usage_error("--clusters %s: not a number from 1; give one, auto or auto:LOW-HIGH",
+        return usage_error("--clusters %s: not a positive number; give one, auto or auto:LOW-HIGH",
                            text);
     return set(s, "clusters", text);
 }
@@ -86,7 +87,7 @@ bool recipe_names(const arguments *a, const char *key) {
 /* ---- single settings ------------------------------------------------------------------------- */
 
 const char *setting_text(const conr_settings *s, const char *key, char *out) {
-    if (conr_settings_get(s, key, out, SETTING_SIZE) < 0) abort(); /* we ask for known keys alone */
+    if (conr_settings_get(s, key, out, SETTING_SIZE) < 0) abort(); /* a bug: no such key */
     return out;
 }
 
@@ -120,7 +121,7 @@ void recipe_images(const conr_settings *s, char *texts, conr_images_options *out
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* The value with the type that the list gives it. */
+/* The value with the type that the list of settings gives it. */
 static json_t *value_json(const char *allowed, const char *text) {
     char *end;
     if (!strcmp(allowed, "true|false")) return json_boolean(!strcmp(text, "true"));
@@ -139,7 +140,7 @@ json_t *recipe_json(const conr_settings *s) {
     return out;
 }
 
-/* Free text is quoted, as YAML wants it. */
+/* Free text is quoted, as YAML requires. */
 static void print_setting(const conr_setting_info *i, const char *text) {
     printf("%s: ", i->key);
     if (strcmp(i->allowed, "text")) {
@@ -172,7 +173,7 @@ void recipe_print_changed(const conr_settings *s) {
     }
 }
 
-/* A bar within a cell would end it. */
+/* Escapes bars, which would end the cell. */
 static int print_cell(const char *text, int width) {
     int n = 0;
     printf("| ");

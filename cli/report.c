@@ -1,4 +1,4 @@
-/* report.c: conr report: one HTML file of a run, or of several beside each other. */
+/* report.c: conr report: one HTML file about a run, or comparing several. */
 #include "cli.h"
 
 #include "conr.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 static const flag flags[] = {
-    {"data", "SRC", NULL, "the run's images, where they are no longer where they were"},
-    {"out", "F.html", NULL, "the file; of one run or sweep by default RUN/report.html"},
+    {"data", "SRC", NULL, "the images of the run, if they have moved"},
+    {"out", "F.html", NULL, "the file to write; default for one run or sweep: RUN/report.html"},
     {0},
 };
 
@@ -32,7 +32,8 @@ static int one(conr *c, const arguments *a) {
     } else {
         print_name(path);
         printf(": %lld images in %d clusters, %.1f MB%s\n", (long long)r.images, r.clusters,
-               (double)r.bytes / 1e6, r.pictures ? "" : ", without pictures: the images are gone");
+               (double)r.bytes / 1e6,
+               r.pictures ? "" : ", without pictures: the images were not found");
         rc = finish_output();
     }
     free(usual);
@@ -44,10 +45,9 @@ static int several(conr *c, const arguments *a) {
     if (n > 1 && !flag_text(a, "out"))
         return usage_error("--out: is missing; give a file for the comparison, F.html");
     if (flag_text(a, "data"))
-        return usage_error("--data: does not go with a comparison, which shows no images; leave it "
-                           "out");
+        return usage_error("--data: a comparison shows no images; leave it out");
     const char **runs = calloc((size_t)n, sizeof *runs);
-    if (!runs) return failed("report: no memory; close other programs");
+    if (!runs) return failed("report: out of memory; close other programs");
     char *usual = path_in(operand(a, 0), "report.html");
     const char *out = flag_text(a, "out") ? flag_text(a, "out") : usual;
     for (int i = 0; i < n; i++) runs[i] = operand(a, i);
@@ -70,7 +70,7 @@ static int run(const arguments *a) {
     conr *c;
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    progress_start(c, a);
+    progress_start(c, flag_on(a, "quiet"));
     bool alone = operand_count(a) == 1 && !run_has(operand(a, 0), "sweep.json");
     rc = alone ? one(c, a) : several(c, a);
     conr_close(c);
@@ -80,12 +80,13 @@ static int run(const arguments *a) {
 const verb verb_report = {
     .name = "report",
     .operands = "RUN [--data SRC] [--out F.html] | RUN1 RUN2 ... --out F.html",
-    .summary = "look at a run: one HTML file with clusters, a map, neighbors, curves",
+    .summary = "Write an HTML report of a run: clusters, a map, neighbors, curves",
     .text =
-        "Writes RUN/report.html, one file that opens without a network: what was done, every\n"
-        "cluster's central and boundary images, a map of all images, neighbors, curves.  A\n"
-        "training writes it by itself; this makes it again.  Several runs, or the folder of a\n"
-        "sweep, are compared: a table of mean and deviation, scores over the settings, curves.\n"
+        "Writes RUN/report.html, a single file that needs no network: what was done, central and\n"
+        "boundary images of every cluster, a map of all images, neighbors, curves.  Training\n"
+        "writes it anyway; this verb writes it again.  For several runs, or the folder of a "
+        "sweep,\n"
+        "it compares them: a table of mean and deviation, scores over the settings, curves.\n"
         "\nExample: conr report runs/photos\n"
         "         conr report runs/fr0 runs/fr0-again --out fr0.html\n",
     .low = 1,

@@ -1,8 +1,8 @@
-/* run.c: a run's folder as verbs see it. */
+/* run.c: a run folder as verbs see it. */
 #include "run.h"
 
-#include "cli_parse.h"
 #include "data.h"
+#include "progress.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { SIZES_SHOWN = 30 }; /* of clusters, in a text */
+enum { SIZES_SHOWN = 30 }; /* clusters, in text */
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ bool run_begun(const char *run) {
     return run_done(run) || run_has(run, "options.yaml") || run_has(run, "checkpoint.safetensors");
 }
 
-/* Between two renames only one of the others has its name. */
+/* A crash between two renames may leave only one of the other names. */
 static const char *const checkpoints[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
                                           "checkpoint.previous.safetensors"};
 enum { N_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
@@ -39,22 +39,22 @@ bool run_saved(const char *run) {
     return saved && run_has(run, "options.yaml");
 }
 
-static void take_away(const char *run, const char *name) {
+static void remove_file(const char *run, const char *name) {
     char *path = path_in(run, name);
     remove(path);
     free(path);
 }
 
 void run_clear(const char *run) {
-    take_away(run, "options.yaml"); /* the first: without it nothing can be resumed */
-    take_away(run, "log.jsonl");
-    for (int i = 0; i < N_CHECKPOINTS; i++) take_away(run, checkpoints[i]);
+    remove_file(run, "options.yaml"); /* first: without it nothing can be resumed */
+    remove_file(run, "log.jsonl");
+    for (int i = 0; i < N_CHECKPOINTS; i++) remove_file(run, checkpoints[i]);
 }
 
 int run_refuse_begun(const char *run) {
     struct stat about;
     if (stat(run, &about) == 0 && !S_ISDIR(about.st_mode))
-        return failed("%s: is a file; give a folder, made where it is missing", run);
+        return failed("%s: is a file; give a folder, which is created if missing", run);
     if (run_done(run))
         return failed("%s: holds a finished run; give another --out, or remove the folder", run);
     if (run_begun(run) && !run_has(run, "options.yaml"))
@@ -63,7 +63,7 @@ int run_refuse_begun(const char *run) {
                       run);
     if (run_begun(run))
         return failed(
-            "%s: holds a run that was begun; go on with conr train --resume, give another "
+            "%s: holds an unfinished run; continue it with conr train --resume, give another "
             "--out, or remove the folder",
             run);
     return EXIT_OK;
@@ -88,7 +88,7 @@ json_t *run_last_scores(const char *run) {
     free(path);
     while (f && getline(&line, &room, f) > 0) {
         if (!strstr(line, "\"nmi\"") && !strstr(line, "\"silhouette\"")) continue;
-        json_t *object = json_loads(line, 0, NULL); /* a line that was cut short is left out */
+        json_t *object = json_loads(line, 0, NULL); /* a truncated line is skipped */
         if (!json_is_object(object)) {
             json_decref(object);
             continue;
@@ -115,15 +115,15 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
         data_warn(m, before.skipped);
         return EXIT_OK;
     }
-    /* one of the processes was interrupted, perhaps another than this one; the first saves */
+    /* some rank was interrupted, perhaps another one; rank 0 saves */
     if (code == CONR_ESTOPPED && conr_rank(NULL) > 0) return EXIT_INTERRUPTED;
     if (code != CONR_ESTOPPED || !run_saved(o->out)) return library_error();
     char *data = shell_word(src), *run = shell_word(o->out);
     if (again)
         failed("%s: stopped and saved; %s", o->out, again);
     else
-        failed("%s: stopped and saved; go on with conr train --resume --data %s --out %s", o->out,
-               data, run);
+        failed("%s: stopped and saved; continue with conr train --resume --data %s --out %s",
+               o->out, data, run);
     free(data);
     free(run);
     return EXIT_INTERRUPTED;
@@ -131,8 +131,8 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* [*K] images of each cluster, by labels.csv, *K at least what it is; NULL after trouble, which is
- * no failure here.  Released by free. */
+/* [*K]: the number of images in each cluster, from labels.csv; *K grows if a label requires it.
+ * NULL if that fails, which is no error here.  Released by free. */
 static int64_t *cluster_sizes(const char *run, int *K) {
     char *path = path_in(run, "labels.csv");
     int64_t *labels = NULL, *size = NULL, n = 0, most = *K - 1;
@@ -149,7 +149,7 @@ static int64_t *cluster_sizes(const char *run, int *K) {
     return size;
 }
 
-/* Where classes differ much in size the plain accuracy hides the small ones. */
+/* Whether classes differ so much in size that plain accuracy would hide the small ones. */
 static bool is_long_tailed(const conr_images *m) {
     conr_images_info i;
     int64_t count, low = INT64_MAX, high = 0;
@@ -243,7 +243,7 @@ int run_print_finished(const char *run, bool json) {
         return print_json(out);
     }
     print_name(run);
-    puts(" is finished already");
+    puts(" is already finished");
     if (json_object_get(scores, "nmi"))
         printf("NMI %.4f  ACC %.4f  ARI %.4f\n", json_number_value(json_object_get(scores, "nmi")),
                json_number_value(json_object_get(scores, "acc")),

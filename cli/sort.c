@@ -1,7 +1,7 @@
-/* sort.c: --sort-into of cluster and assign. */
+/* sort.c: --sort-into, for cluster and assign. */
 #include "sort.h"
 
-#include "cli_parse.h"
+#include "progress.h"
 #include "run.h"
 
 #include <stdio.h>
@@ -10,8 +10,8 @@
 int sort_check(const arguments *a) {
     const char *folder = flag_text(a, "sort-into");
     if (!folder && flag_on(a, "copy"))
-        return usage_error("--copy: says how to sort; give --sort-into DIR, too");
-    if (folder && !*folder) return usage_error("--sort-into: is empty; name a folder");
+        return usage_error("--copy: only works with --sort-into; give --sort-into DIR, too");
+    if (folder && !*folder) return usage_error("--sort-into: is empty; give a folder");
     return folder && conr_sort_check(folder) < 0 ? library_error() : EXIT_OK;
 }
 
@@ -24,7 +24,7 @@ int sort_images(const arguments *a, conr *c, conr_images *m, const int32_t *labe
         return library_error();
     progress_end();
     if (!flag_on(a, "quiet") && !flag_on(a, "json"))
-        fprintf(stderr, "%s: %lld images in folders cluster-...\n", folder, (long long)n);
+        fprintf(stderr, "%s: %lld images, in one folder per cluster\n", folder, (long long)n);
     return EXIT_OK;
 }
 
@@ -35,7 +35,7 @@ int sort_run(const arguments *a, conr *c, conr_images *m, const char *run, int c
     int32_t *labels = NULL;
     int rc = conr_read_labels(path, "cluster", &wide, &n) < 0 ? library_error() : EXIT_OK;
     if (rc == EXIT_OK && !(labels = malloc((size_t)n * sizeof *labels)))
-        rc = failed("%s: no memory; close other programs", path);
+        rc = failed("%s: out of memory; close other programs", path);
     for (int64_t i = 0; rc == EXIT_OK && i < n; i++) labels[i] = (int32_t)wide[i];
     if (rc == EXIT_OK) rc = sort_images(a, c, m, labels, n, clusters);
     free(labels);

@@ -1,4 +1,4 @@
-/* sort.h: --sort-into of cluster and assign. */
+/* sort.h: --sort-into, for cluster and assign. */
 #ifndef CLI_SORT_H
 #define CLI_SORT_H
 
@@ -7,16 +7,16 @@
 
 /* clang-format off */
 #define SORT_FLAGS                                                                                 \
-    {"sort-into", "DIR", NULL, "one folder a cluster there, with links to the images"},            \
-    {"copy", NULL, NULL, "with --sort-into: copies instead of links"}
+    {"sort-into", "DIR", NULL, "link the images into one folder per cluster: DIR/cluster-00, ..."},\
+    {"copy", NULL, NULL, "with --sort-into: copy the files instead of linking them"}
 /* clang-format on */
 
-/* Whether the folder will do, before long work; 0, or an exit code after a message. */
+/* Checks the folder before long work.  0, or an exit code after a message. */
 int sort_check(const arguments *a);
-/* Sorts where it was asked for; labels: [n].  0, or an exit code after a message. */
+/* Sorts the images if --sort-into was given; labels: [n].  0, or an exit code after a message. */
 int sort_images(const arguments *a, conr *c, conr_images *m, const int32_t *labels, int64_t n,
                 int clusters);
-/* The same with the labels.csv of a run. */
+/* The same with the labels from the labels.csv of a run. */
 int sort_run(const arguments *a, conr *c, conr_images *m, const char *run, int clusters);
 
 #endif

@@ -1,11 +1,10 @@
 /* sweep.c: conr sweep: all combinations of some settings, several seeds each, and their table.
  *
- * Every run has a folder of its own, named by what it changes, so that a sweep that was stopped, or
- * is asked for more, does only what is missing.  sweep.json remembers the settings all runs share:
- * runs of another recipe are never mixed into the table. */
+ * Every run has its own folder, named after the settings it changes, so that a sweep that was
+ * stopped or extended runs only what is missing.  sweep.json records the settings that all runs
+ * share, so that runs of another recipe never end up in the same table. */
 #include "cli.h"
 
-#include "cli_parse.h"
 #include "conr.h"
 #include "data.h"
 #include "progress.h"
@@ -21,18 +20,18 @@
 
 static const flag flags[] = {
     RECIPE_FLAGS,
-    {"data", "SRC", NULL, "the images"},
-    {"grid", "KEY=A,B...", NULL, "values to try of one setting; may be given many times"},
-    {"seeds", "N", "1", "runs of each combination: seeds --seed, --seed + 1, ..."},
-    {"out", "DIR", NULL, "where the runs' folders and the table go"},
+    {"data", "SRC", NULL, "the images; see conr help info"},
+    {"grid", "KEY=A,B...", NULL, "values of one setting to try; may be repeated"},
+    {"seeds", "N", "1", "runs per combination, with seeds --seed, --seed + 1, ..."},
+    {"out", "DIR", NULL, "folder for the runs and the table"},
     {"from", "RUN[@EPOCH]", NULL, "start every run from this checkpoint"},
-    {"stage", "2", NULL, "with --from: begin stage 2 at once"},
-    {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
+    {"stage", "2", NULL, "with --from: enter stage 2 at once"},
+    {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
     DATA_FLAGS,
     {0},
 };
 
-enum { SHORT = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9) }; /* JSON for a message */
+enum { SHORT = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9) }; /* JSON within a message */
 enum { MOST_KEYS = 8, MOST_VALUES = 64, MOST_COMBINATIONS = 4096, NAME_SIZE = 240 };
 
 /* One --grid. */
@@ -49,15 +48,15 @@ typedef struct sweep {
     int n_axes, n_combinations;
     int seed, seeds;
     conr_train_options options;
-    conr_settings *base; /* what all runs share */
+    conr_settings *base; /* shared by all runs */
     conr *c;
-    conr_images *images;           /* opened once, as long as the grid leaves the data alone */
-    char chosen[4 * SETTING_SIZE]; /* which images those are */
+    conr_images *images;           /* opened once, unless the grid changes the selection */
+    char chosen[4 * SETTING_SIZE]; /* the selection that is open */
     json_t *report;                /* sweep.json */
     int n_failed;
 } sweep;
 
-/* What the table shows, as far as the runs have it: without labels the silhouette alone. */
+/* Columns of the table, if the runs have them: without labels only the silhouette. */
 static const char *const scores_of[] = {"nmi", "acc", "ari", "knn", "silhouette"};
 static const char *const titles[] = {"NMI", "ACC", "ARI", "20-NN", "silhouette"};
 enum { N_SCORES = 5 };
@@ -69,17 +68,18 @@ static int read_axis(const char *pair, axis *out) {
     if (n < 0) return EXIT_USAGE;
     snprintf(out->key, sizeof out->key, "%.*s", n, pair);
     if (!strcmp(out->key, "seed"))
-        return usage_error("--grid seed: seeds are counted apart; give --seeds N");
+        return usage_error("--grid seed: seeds have a flag of their own; give --seeds N");
     const char *at = pair + n + 1;
     for (;;) {
         size_t length = strcspn(at, ",");
         if (!length || length >= SETTING_SIZE || out->n == MOST_VALUES)
             return usage_error("--grid %s: %s; give key=a,b with at most %d values", pair,
-                               out->n == MOST_VALUES ? "too many values" : "an empty or long value",
+                               out->n == MOST_VALUES ? "too many values"
+                                                     : "a value is empty or too long",
                                MOST_VALUES);
         for (int i = 0; i < out->n; i++)
             if (strlen(out->value[i]) == length && !strncmp(out->value[i], at, length))
-                return usage_error("--grid %s: %s twice; give each value once", pair,
+                return usage_error("--grid %s: %s is given twice; give each value once", pair,
                                    out->value[i]);
         snprintf(out->value[out->n++], SETTING_SIZE, "%.*s", (int)length, at);
         if (!at[length]) return EXIT_OK;
@@ -92,14 +92,15 @@ static int read_grid(sweep *w) {
     int rc;
     w->n_combinations = 1;
     for (int i = 0; (pair = flag_nth(w->a, "grid", i)); i++) {
-        if (i == MOST_KEYS) return usage_error("--grid: more than %d; leave some out", MOST_KEYS);
+        if (i == MOST_KEYS)
+            return usage_error("--grid: more than %d of them; leave some out", MOST_KEYS);
         axis *x = &w->axis[w->n_axes];
         if ((rc = read_axis(pair, x))) return rc;
         for (int j = 0; j < w->n_axes; j++)
             if (!strcmp(w->axis[j].key, x->key))
                 return usage_error("--grid %s: given twice; give all its values at once", x->key);
         if (recipe_names(w->a, x->key))
-            return usage_error("--grid %s: also in --set; leave one out", x->key);
+            return usage_error("--grid %s: also given by --set; leave one out", x->key);
         w->n_axes++;
         w->n_combinations *= x->n;
         if (w->n_combinations * w->seeds > MOST_COMBINATIONS)
@@ -109,13 +110,13 @@ static int read_grid(sweep *w) {
     return EXIT_OK;
 }
 
-/* Value of an axis in a combination; the last axis changes fastest. */
+/* The value of an axis in a combination; the last axis varies fastest. */
 static const char *value_of(const sweep *w, int combination, int which) {
     for (int i = w->n_axes - 1; i > which; i--) combination /= w->axis[i].n;
     return w->axis[which].value[combination % w->axis[which].n];
 }
 
-/* "fr0=0.9,k=10,seed=1", fit for a file name. */
+/* "fr0=0.9,k=10,seed=1", made safe for a file name. */
 static void run_name(const sweep *w, int combination, int seed, char out[NAME_SIZE]) {
     size_t at = 0;
     for (int i = 0; i < w->n_axes; i++)
@@ -132,7 +133,7 @@ static int run_settings(const sweep *w, int combination, int seed, conr_settings
     conr_setting_info i;
     char text[SETTING_SIZE], number[32];
     if (conr_settings_new(out) < 0) return library_error();
-    for (int k = 0; conr_setting(k, &i); k++) /* preset is the first: later ones overrule it */
+    for (int k = 0; conr_setting(k, &i); k++) /* preset comes first: later settings override it */
         if (conr_settings_set(*out, i.key, setting_text(w->base, i.key, text)) < 0)
             return library_error();
     for (int k = 0; k < w->n_axes; k++)
@@ -142,7 +143,7 @@ static int run_settings(const sweep *w, int combination, int seed, conr_settings
     return conr_settings_set(*out, "seed", number) < 0 ? library_error() : EXIT_OK;
 }
 
-/* Every combination's settings, before the first hour is spent on any. */
+/* Checks the settings of all combinations before the first run. */
 static int check_grid(const sweep *w) {
     int rc = EXIT_OK;
     for (int i = 0; i < w->n_combinations && rc == EXIT_OK; i++) {
@@ -156,17 +157,17 @@ static int check_grid(const sweep *w) {
 
 /* ---- files of the sweep ---------------------------------------------------------------------- */
 
-/* Writes beside the name and renames. */
+/* Writes to a temporary name, then renames. */
 static int replace_file(const char *folder, const char *name, const char *text) {
     char *path = path_in(folder, name), *beside = malloc(strlen(path) + 5);
-    if (!beside) return free(path), failed("%s: no memory; close other programs", name);
+    if (!beside) return free(path), failed("%s: out of memory; close other programs", name);
     sprintf(beside, "%s.new", path);
     FILE *f = fopen(beside, "w");
     bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0;
     if (f && fclose(f)) ok = false;
     if (ok && rename(beside, path)) ok = false;
     int rc = ok ? EXIT_OK
-                : failed("%s: %s; free some room or give another --out", path, strerror(errno));
+                : failed("%s: %s; free some space or give another --out", path, strerror(errno));
     if (!ok) remove(beside);
     free(beside);
     free(path);
@@ -175,13 +176,13 @@ static int replace_file(const char *folder, const char *name, const char *text) 
 
 static int save_report(const sweep *w) {
     char *text = json_dumps(w->report, JSON_INDENT(2));
-    if (!text) return failed("sweep.json: no memory; close other programs");
+    if (!text) return failed("sweep.json: out of memory; close other programs");
     int rc = replace_file(w->out, "sweep.json", text);
     free(text);
     return rc;
 }
 
-/* Runs that are there already must have been made with the same settings. */
+/* Runs that already exist must have been made with the same settings. */
 static int check_shared(const sweep *w, const json_t *settings, const char *from) {
     char *path = path_in(w->out, "sweep.json");
     json_t *old = json_load_file(path, 0, NULL);
@@ -213,7 +214,7 @@ static int begin_report(sweep *w) {
     if (mkdir(w->out, 0777) && errno != EEXIST) {
         json_decref(grid);
         json_decref(settings);
-        return failed("%s: %s; give a folder that can be made", w->out, strerror(errno));
+        return failed("%s: %s; give a folder that can be created", w->out, strerror(errno));
     }
     for (int i = 0; i < w->n_axes; i++) {
         json_t *values = json_array();
@@ -227,14 +228,14 @@ static int begin_report(sweep *w) {
                   json_name(flag_text(w->a, "data")), "from", from ? json_name(from) : json_null(),
                   "grid", grid, "seeds", w->seeds, "first_seed", w->seed, "settings", settings,
                   "combinations", json_array());
-    if (!w->report) return failed("sweep.json: no memory; close other programs");
-    /* the first thing there: what the runs to come will share */
+    if (!w->report) return failed("sweep.json: out of memory; close other programs");
+    /* written first: what all runs will share */
     return rc == EXIT_OK && !run_has(w->out, "sweep.json") ? save_report(w) : rc;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Opens the images that these settings choose, unless they are open. */
+/* Opens the images that these settings select, unless they are open. */
 static int open_images(sweep *w, const conr_settings *s) {
     static const char *const keys[] = {"split", "classes", "labels", "long_tail"};
     char chosen[4 * SETTING_SIZE] = "", texts[2 * SETTING_SIZE];
@@ -252,13 +253,13 @@ static int open_images(sweep *w, const conr_settings *s) {
     return data_open(w->c, flag_text(w->a, "data"), &io, &w->images);
 }
 
-/* Whether the other runs would meet the same trouble. */
+/* Whether the other runs would fail in the same way. */
 static bool is_lasting(int code) {
     return code == CONR_ESTOPPED || code == CONR_EFILE || code == CONR_EDEVICE ||
            code == CONR_ENOMEM;
 }
 
-/* One run, unless it is finished; its entry in the report becomes *out.  *lasting: the sweep must
+/* Does one run unless it is finished; *out is its entry in the report.  *lasting: the sweep must
  * end. */
 static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasting) {
     char name[NAME_SIZE];
@@ -276,10 +277,10 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
     else if (!run_done(run))
         run_clear(run);
     if (rc == EXIT_OK && !run_done(run)) {
-        if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s%s\n", run, o.resume ? " goes on" : "");
+        if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s%s\n", run, o.resume ? " continues" : "");
         if ((rc = open_images(w, s)) == EXIT_OK)
             rc = run_train(w->c, flag_text(w->a, "data"), w->images, s, &o,
-                           "give the same command again to go on", &result, &why);
+                           "repeat the command to continue", &result, &why);
     }
     *lasting = rc != EXIT_OK && (!w->images || is_lasting(why));
     if (rc == EXIT_OK) scores = run_last_scores(run);
@@ -291,7 +292,7 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
     return rc;
 }
 
-/* Mean and sample deviation of each score over the runs that have it. */
+/* Mean and sample deviation of each score, over the runs that have it. */
 static void add_means(json_t *combination) {
     const json_t *runs = json_object_get(combination, "runs"), *r;
     json_t *mean = json_object(), *deviation = json_object();
@@ -321,14 +322,14 @@ static int do_combination(sweep *w, int which) {
     for (int i = 0; i < w->n_axes; i++)
         json_object_set_new(settings, w->axis[i].key, json_name(value_of(w, which, i)));
     json_t *entry = json_pack("{so so}", "settings", settings, "runs", runs);
-    if (!entry) return failed("sweep.json: no memory; close other programs");
+    if (!entry) return failed("sweep.json: out of memory; close other programs");
     json_array_append_new(json_object_get(w->report, "combinations"), entry);
     for (int i = 0; i < w->seeds; i++) {
         json_t *r = NULL;
         bool lasting;
         int rc = do_run(w, which, w->seed + i, &r, &lasting);
         if (lasting || !r) return json_decref(r), rc ? rc : EXIT_FAILED;
-        w->n_failed += rc != EXIT_OK; /* told already; the other runs may do better */
+        w->n_failed += rc != EXIT_OK; /* already reported; the other runs may succeed */
         json_array_append_new(runs, r);
         add_means(entry);
         if ((rc = save_report(w))) return rc;
@@ -359,7 +360,7 @@ static void write_cell(FILE *f, const json_t *entry, const char *score) {
     fprintf(f, "| %-16s ", cell);
 }
 
-/* Markdown, aligned so that it reads well as it is. */
+/* Markdown, aligned so that it also reads well as plain text. */
 static void write_table(const sweep *w, FILE *f) {
     const json_t *entry, *run;
     size_t at, j;
@@ -388,9 +389,9 @@ static int finish(sweep *w) {
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
-    if (!f) return failed("table.md: no memory; close other programs");
+    if (!f) return failed("table.md: out of memory; close other programs");
     write_table(w, f);
-    if (fclose(f)) return free(text), failed("table.md: no memory; close other programs");
+    if (fclose(f)) return free(text), failed("table.md: out of memory; close other programs");
     int rc = replace_file(w->out, "table.md", text);
     progress_end();
     if (rc == EXIT_OK && flag_on(w->a, "json")) {
@@ -412,7 +413,8 @@ static int read_all(sweep *w) {
     const arguments *a = w->a;
     int rc;
     if (!flag_text(a, "recipe"))
-        return usage_error("--recipe: is missing; give one of recipes/ or a run's options.yaml");
+        return usage_error(
+            "--recipe: is missing; give one of recipes/, or the options.yaml of a run");
     if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
     if (!w->out) return usage_error("--out: is missing; give a folder for the runs");
     if ((rc = run_refuse_begun(w->out))) return rc;
@@ -421,7 +423,7 @@ static int read_all(sweep *w) {
     w->options.no_report = 1; /* conr report DIR compares them, conr report DIR/RUN shows one */
     if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &w->options.stage))) return rc;
     if (w->options.stage == 2 && !w->options.from)
-        return usage_error("--stage 2: needs a stage 1 to stand on; give --from RUN");
+        return usage_error("--stage 2: needs a checkpoint of stage 1; give --from RUN");
     if (w->options.stage == 1) w->options.stage = 0;
     if ((rc = flag_int(a, "seeds", 1, 1000, &w->seeds))) return rc;
     if (conr_settings_new(&w->base) < 0) return library_error();
@@ -440,7 +442,7 @@ static int run(const arguments *a) {
         rc = library_error();
         goto done;
     }
-    progress_start(w.c, a);
+    progress_start(w.c, flag_on(a, "quiet"));
     if ((rc = begin_report(&w))) goto done;
     for (int i = 0; i < w.n_combinations; i++)
         if ((rc = do_combination(&w, i))) goto done;
@@ -456,10 +458,10 @@ done:
 const verb verb_sweep = {
     .name = "sweep",
     .operands = "--recipe FILE --data SRC --grid KEY=A,B [--seeds N] --out DIR",
-    .summary = "many runs of a recipe: a grid of settings, several seeds, one table",
+    .summary = "Run a recipe many times: a grid of settings, several seeds, one table",
     .text =
-        "Each run is a folder DIR/KEY=A,seed=1.  Runs that are finished are not repeated, begun\n"
-        "ones go on: give the same command again after an interruption.  Writes DIR/sweep.json\n"
+        "Each run has a folder DIR/KEY=A,seed=1.  Finished runs are not repeated and unfinished\n"
+        "ones are resumed: after an interruption, repeat the command.  Writes DIR/sweep.json\n"
         "(everything) and DIR/table.md (mean and deviation over the seeds); conr report DIR draws\n"
         "them.\n"
         "\nExample: conr sweep --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"

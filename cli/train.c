@@ -12,31 +12,32 @@
 
 static const flag flags[] = {
     RECIPE_FLAGS,
-    {"data", "SRC", NULL, "the images"},
-    {"out", "RUN", NULL, "the run's folder"},
-    {"resume", NULL, NULL, "go on with the run in --out, with its own settings"},
+    {"data", "SRC", NULL, "the images; see conr help info"},
+    {"out", "RUN", NULL, "the run folder"},
+    {"resume", NULL, NULL, "continue the run in --out, with its own settings"},
     {"from", "RUN[@EPOCH]", NULL, "start from a checkpoint of another run"},
-    {"stage", "2", NULL, "with --from: begin stage 2 at once"},
-    {"init", "F.safetensors", NULL, "first weights of the encoder, as torchvision names them"},
-    {"clusters", "K", NULL, "how many; auto or auto:LOW-HIGH estimates it after stage 1"},
-    {"budget", "TIME", NULL, "choose the epochs so that it takes about this long: 10m, 2h"},
+    {"stage", "2", NULL, "with --from: enter stage 2 at once"},
+    {"init", "F.safetensors", NULL, "initial weights of the encoder, named as in torchvision"},
+    {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
+    {"budget", "TIME", NULL, "choose the number of epochs to take about this long: 10m, 2h"},
     DATA_FLAGS,
     {"no-report", NULL, NULL, "do not write RUN/report.html"},
-    {"check", NULL, NULL, "print the settings as they would be, train nothing"},
-    {"settings", NULL, NULL, "print all that can be set"},
+    {"check", NULL, NULL, "print the resulting settings and train nothing"},
+    {"settings", NULL, NULL, "print a table of all settings"},
     {0},
 };
 
-/* What a run goes on with is in its folder; a flag that says otherwise would be a lie. */
+/* A resumed run takes its settings from its folder; flags that contradict them are refused. */
 static int check_resume(const arguments *a) {
     static const char *const others[] = {"recipe", "set",      "from",    "stage",
                                          "init",   "clusters", "budget",  "seed",
                                          "split",  "labels",   "classes", "long-tail"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (flag_on(a, others[i]))
-            return usage_error("--%s: does not go with --resume, which keeps the run's settings; "
-                               "leave it out",
-                               others[i]);
+            return usage_error(
+                "--%s: cannot be combined with --resume, which keeps the settings of the "
+                "run; leave it out",
+                others[i]);
     return EXIT_OK;
 }
 
@@ -51,12 +52,12 @@ static int read_options(const arguments *a, conr_train_options *o) {
     if (flag_on(a, "stage") && (rc = flag_int(a, "stage", 1, 2, &o->stage))) return rc;
     if (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &o->budget))) return rc;
     if (o->stage == 2 && !o->from)
-        return usage_error("--stage 2: needs a stage 1 to stand on; give --from RUN");
-    if (o->stage == 1) o->stage = 0; /* where every run begins */
+        return usage_error("--stage 2: needs a checkpoint of stage 1; give --from RUN");
+    if (o->stage == 1) o->stage = 0; /* where every run starts */
     return EXIT_OK;
 }
 
-/* The settings: of the run that goes on, or of the recipe. */
+/* The settings: of the run to resume, or of the recipe. */
 static int read_settings(const arguments *a, const char *run, conr_settings *s) {
     if (!flag_on(a, "resume")) return recipe_fill(a, s);
     char *path = path_in(run, "options.yaml");
@@ -75,7 +76,7 @@ static int train(const arguments *a, const conr_settings *s, const conr_train_op
     conr_images *m = NULL;
     if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
-    progress_start(c, a);
+    progress_start(c, flag_on(a, "quiet"));
     recipe_images(s, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = run_train(c, src, m, s, o, NULL, &result, NULL)))
         goto done;
@@ -91,18 +92,18 @@ done:
     return rc;
 }
 
-/* What is missing or too much, before anything is opened. */
+/* Checks for missing and conflicting flags, before anything is opened. */
 static int check_flags(const arguments *a) {
     const char *out = flag_text(a, "out");
     bool resume = flag_on(a, "resume");
     if (!resume && !flag_text(a, "recipe"))
         return usage_error("--recipe: is missing; give one of recipes/, or use conr cluster");
     if (flag_on(a, "check")) return EXIT_OK;
-    if (!out) return usage_error("--out: is missing; give the run's folder");
+    if (!out) return usage_error("--out: is missing; give a folder for the run");
     if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
     if (!resume) return run_refuse_begun(out);
     if (!run_has(out, "options.yaml"))
-        return failed("%s: no run to go on with; is the path spelled right?", out);
+        return failed("%s: no run to resume; is the path spelled right?", out);
     return check_resume(a);
 }
 
@@ -133,13 +134,13 @@ static int run(const arguments *a) {
 const verb verb_train = {
     .name = "train",
     .operands = "--recipe FILE --data SRC --out RUN [--set KEY=VALUE ...]",
-    .summary = "train by a recipe, cluster, and write a run's folder",
+    .summary = "Train by a recipe, cluster, and write a run folder",
     .text =
-        "Stage 1 learns without labels (BYOL, SimSiam or MoCo v2), stage 2 pulls images towards\n"
-        "their contextually affinitive neighbors (CoNR), k-means clusters the features.  With\n"
-        "labels, NMI, ACC and ARI are logged; they never take part in the training.\n"
-        "Every setting can be changed by --set; conr train --settings lists them.\n"
-        "Ctrl-C saves; --resume goes on, after a crash too, and gives the same bits as a run\n"
+        "Stage 1 learns without labels (BYOL, SimSiam or MoCo v2); stage 2 pulls images towards\n"
+        "their contextually affinitive neighbors (CoNR); k-means clusters the features.  If the\n"
+        "images have labels, NMI, ACC and ARI are logged; training never uses labels.\n"
+        "--set changes any setting; conr train --settings lists them.\n"
+        "Ctrl-C saves; --resume continues, also after a crash, and gives the same bits as a run\n"
         "that was never stopped.\n"
         "\nExample: conr train --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
         "             --out runs/cifar10 --set seed=2\n"

@@ -1,23 +1,47 @@
 /* conr.h: deep image clustering (CoNR) from C.  The whole public interface of libconr.
  *
+ * A complete program: it learns from the images in a folder, groups them into ten clusters, and
+ * prints the cluster and the path of each image.
+ *
  *     #include <conr.h>
  *     #include <stdio.h>
+ *     #include <stdlib.h>
  *
- *     static void row(const conr_bench_row *r, void *user) {
- *         (void)user;
- *         printf("%-16s %-32s %8.3f ms\n", r->op, r->shape, 1e3 * r->seconds);
- *     }
- *     int main(void) {
- *         conr *c;
- *         if (conr_open("auto", 0, &c) < 0 || conr_bench_ops(c, NULL, 0.1, row, NULL) < 0)
- *             return fprintf(stderr, "%s\n", conr_error()), 1;
+ *     int main(int argc, char **argv) {
+ *         if (argc != 3) return fprintf(stderr, "usage: %s IMAGES SECONDS\n", argv[0]), 2;
+ *         conr *c = NULL;
+ *         conr_images *images = NULL;
+ *         conr_settings *s = NULL;
+ *         conr_images_options all = conr_images_defaults();
+ *         conr_train_options o = conr_train_defaults();
+ *         int64_t *label = NULL, n = 0;
+ *         o.out = "run";               // gets the model, labels.csv, report.html, ...
+ *         o.budget = atof(argv[2]);    // train for about this long
+ *         if (conr_open("auto", 0, &c) < 0 ||
+ *             conr_images_open(c, argv[1], &all, NULL, NULL, &images) < 0 ||
+ *             conr_settings_new(&s) < 0 ||
+ *             conr_settings_set(s, "clusters", "10") < 0 ||
+ *             conr_settings_choose(c, images, o.budget, NULL, s, NULL, NULL) < 0 ||
+ *             conr_train(c, images, s, &o, NULL) < 0 ||
+ *             conr_read_labels("run/labels.csv", "cluster", &label, &n) < 0)
+ *             fprintf(stderr, "%s\n", conr_error());
+ *         for (int64_t i = 0; i < n; i++)
+ *             printf("%lld %s\n", (long long)label[i], conr_images_path(images, i));
+ *         conr_free(label);
+ *         conr_settings_free(s);
+ *         conr_images_close(images);
  *         conr_close(c);
+ *         return n == 0;
  *     }
  *
- * Manners.  What can fail returns 0 or a negative CONR_E* code, and conr_error() then says in one
- * line what was wrong, why, and what to do.  The library prints nothing and never exits; long work
- * reports through callbacks.  A conr context is used by one thread at a time; contexts are
- * independent of each other. */
+ * Conventions
+ *   - A function that can fail returns 0 or a negative CONR_E* code.  conr_error() then says in one
+ *     line what failed, why, and what to do about it.
+ *   - The library prints nothing and never exits; long work reports through callbacks.
+ *   - A context (conr *) is used by one thread at a time; contexts are independent of each other.
+ *   - Options come from a *_defaults() function; change the fields you care about.
+ *   - Shapes are written [rows,columns], row-major.  Every array belongs to the caller, unless its
+ *     comment says who releases it. */
 #ifndef CONR_H
 #define CONR_H
 
@@ -35,7 +59,7 @@ extern "C" {
 #define CONR_API
 #endif
 
-/* ---- errors: one list gives the codes and their names ---------------------------------------- */
+/* ---- errors: one list defines the codes and their texts -------------------------------------- */
 
 #define CONR_ERRORS(X)                                                                             \
     X(CONR_EINVAL, -1, "a value is outside what is allowed")                                       \
@@ -52,45 +76,50 @@ enum {
 #undef CONR_ERROR_CODE
 };
 
-/* The message of the last failure in this thread: "WHAT: WHY; REMEDY".  Never NULL; the memory
- * belongs to the library and holds until the next failure in the same thread. */
+/* The message of the last failure in this thread: "WHAT: WHY; REMEDY".  Never NULL.  Owned by the
+ * library; valid until the next failure in the same thread. */
 CONR_API const char *conr_error(void);
 
 /* The general meaning of a code, e.g. "not enough memory".  Never NULL. */
 CONR_API const char *conr_error_text(int code);
 
-/* The version of the library at hand, e.g. "0.1.0"; CONR_VERSION is that of the header. */
+/* The version of the library in use, e.g. "0.1.0"; CONR_VERSION is the version of this header. */
 CONR_API const char *conr_version(void);
 
-/* ---- a context: an opened device ------------------------------------------------------------- */
+/* ---- a context: an open device --------------------------------------------------------------- */
 
 typedef struct conr conr;
 
-/* Opens a device.  device: "auto" (the fastest there is), "ref" (plain loops, the definition of
- * every operation), "cpu", "cuda" or "cuda:1" (an NVIDIA GPU, activations in bf16; "cuda-f32": in
- * fp32, slow).  threads: 0 for all cores.  *out is released by conr_close. */
+/* Opens a device.  device:
+ *   "auto"              the fastest one available
+ *   "cpu"               this machine's cores
+ *   "cuda", "cuda:1"    an NVIDIA GPU; activations in bf16
+ *   "cuda-f32"          the same with activations in fp32: slow, for checking
+ *   "ref"               plain loops: the definition of every operation
+ * threads: 0 for all cores.  *out is released by conr_close. */
 CONR_API int conr_open(const char *device, int threads, conr **out);
 CONR_API void conr_close(conr *c); /* NULL is fine */
 
-/* Which process this is of those that mpirun or srun has started for one training (conr_train,
- * conr_bench_train), and in *count (NULL is fine) how many there are; 0 of 1 where it was started
- * alone.  All make the same calls; 0 alone writes files, and should be the one to speak.  A process
- * that exits with another code than 0 brings the others down. */
+/* The rank of this process among those that mpirun or srun started for one training (conr_train,
+ * conr_bench_train); *count (may be NULL) is the number of processes.  0 of 1 for a process started
+ * on its own.  All ranks make the same calls; only rank 0 writes files, and only it should print.
+ * A process that exits with a nonzero code brings down the others. */
 CONR_API int conr_rank(int *count);
 
-/* With 1, conr_neighbors and conr_kmeans are from now on called by all of these processes at once,
- * with the same arrays and options, and share the work; all get the same result, which is that of
- * one alone.  With 0, as at first, each works for itself; reports are one process's. */
+/* With 1, all ranks call conr_neighbors and conr_kmeans together from now on, with the same arrays
+ * and options, and share the work; every rank gets the result that one process would compute.
+ * With 0, the initial state, each process works on its own.  Reports are always made by one. */
 CONR_API void conr_set_together(conr *c, int yes);
 
-/* The opened device in words, e.g. "cpu, 2 threads".  Owned by the context. */
+/* A description of the device, e.g. "cpu, 2 threads".  Owned by the context. */
 CONR_API const char *conr_device(const conr *c);
 
-/* On a GPU: the stream (cudaStream_t) on which the context's work is queued from now on, behind all
- * that it has queued before, which is waited for on the GPU, not here.  NULL: the context's own, as
- * after conr_open; cudaStreamLegacy, (cudaStream_t)1, for CUDA's default stream.  The stream must
- * live until another is set or the context is closed.  Makes the context's GPU the calling thread's
- * current one.  CONR_EINVAL on a device that has no streams. */
+/* On a GPU: queues the work of this context on `stream` (a cudaStream_t) from now on.  Work that
+ * the context queued before comes first; the GPU waits for it, this call does not.
+ *   NULL                 the context's own stream, as after conr_open
+ *   (cudaStream_t)1      cudaStreamLegacy, CUDA's default stream
+ * The stream must live until another one is set or the context is closed.  Makes the GPU of the
+ * context current in the calling thread.  CONR_EINVAL on a device without streams. */
 CONR_API int conr_set_stream(conr *c, void *stream);
 
 /* ---- progress and stopping ------------------------------------------------------------------- */
@@ -98,61 +127,63 @@ CONR_API int conr_set_stream(conr *c, void *stream);
 typedef struct conr_progress {
     const char *stage; /* what is being done, e.g. "k-means" */
     int64_t done, total;
-    const char *message; /* something to tell at once, such as a warning; NULL: nothing */
-    /* of a training's steps, else 0 */
+    const char *message; /* something to show at once, such as a warning; NULL: nothing */
+    /* during training steps, else 0: */
     int epoch, epochs; /* from 1 */
-    double loss, lr;   /* mean since the last report; of the encoder */
+    double loss, lr;   /* mean since the last report; learning rate of the encoder */
     double images_per_s, seconds_left;
 } conr_progress;
 
-/* Called now and then during long work, in the thread that called the library.  Returns 0 to go on;
- * anything else stops the work, which then fails with CONR_ESTOPPED and has written nothing. */
+/* Called from time to time during long work, in the thread that called the library.  Return 0 to
+ * continue.  Anything else stops the work: the call fails with CONR_ESTOPPED and writes no results
+ * (conr_train saves a checkpoint). */
 typedef int conr_on_progress(const conr_progress *p, void *user);
 
-/* NULL: no calls. */
+/* Sets the callback; NULL: none. */
 CONR_API void conr_set_progress(conr *c, conr_on_progress *on_progress, void *user);
 
-/* ---- measuring ------------------------------------------------------------------------------- */
+/* ---- benchmarks ------------------------------------------------------------------------------ */
 
-/* One operation on one shape.  Rates count what the definition needs, so an algorithm that does
- * with fewer operations may show more than the peak. */
+/* One operation on one shape.  Rates count the arithmetic of the definition, so an algorithm that
+ * needs fewer operations can exceed the peak. */
 typedef struct conr_bench_row {
     const char *op;    /* "conv_forward" */
     const char *shape; /* "32x32x32x64 -> 64, 3x3" */
     double seconds;    /* best of the repetitions */
-    double flops;      /* of one run; 0 where memory is what counts */
-    double bytes;      /* moved at least, each tensor once */
+    double flops;      /* of one run; 0 if the operation is bound by memory */
+    double bytes;      /* moved at least: each tensor once */
     double share;      /* of this machine's measured peak: of the FMA rate, or of the copy rate */
     double error;      /* against ref, relative to the size of the signal; -1 on ref itself */
-    double bound;      /* error may reach this */
+    double bound;      /* the largest error allowed */
 } conr_bench_row;
 
 typedef void conr_on_bench(const conr_bench_row *row, void *user);
 
-/* Times every operation of the device on the list of shapes that the tests check, each for about
- * seconds_per_case, and checks it against ref on the way; calls on_row once per case.  only: of
- * "conv_forward 32x32x32x64 -> 64, 3x3" and the like those that contain this, or NULL.  Fails with
- * CONR_ENUMBER after the last row where an error was beyond its bound. */
+/* Times every operation of the device on the shapes that the tests check, about seconds_per_case
+ * each, and checks the results against ref.  Calls on_row once per case.  only: run the cases whose
+ * text ("conv_forward 32x32x32x64 -> 64, 3x3") contains this; NULL: all.  Fails with CONR_ENUMBER,
+ * after the last row, if an error exceeded its bound. */
 CONR_API int conr_bench_ops(conr *c, const char *only, double seconds_per_case,
                             conr_on_bench *on_row, void *user);
 
-/* The peaks that shares refer to, measured at the first call: FMA operations a second (an FMA
- * counts two; on a GPU those of a large matrix product) and bytes a second of a large copy (read +
- * written; NULL: not wanted, and the copy's memory not taken), with the context's threads. */
+/* The peaks that shares refer to, measured at the first call with the context's threads.
+ * *flops: FMA operations per second, an FMA counting as two (on a GPU: of a large matrix product).
+ * *bytes: bytes per second of a large copy, read + written; NULL: not wanted, and no memory is
+ * allocated for the copy. */
 CONR_API int conr_bench_peaks(conr *c, double *flops, double *bytes);
 
-/* A training step on made-up images: forward + backward of an encoder, or all of a step of BYOL or
- * CoNR on `batch` images: views, online and target passes, (CoNR: neighborhoods and filter), loss,
- * backward, update. */
+/* A training step on synthetic images: forward + backward of an encoder, or a whole step of BYOL or
+ * CoNR: views, online and target passes, (CoNR: neighborhoods and filter), loss, backward, update.
+ */
 typedef struct conr_bench_train_options {
     const char *encoder;       /* "resnet18", "resnet34", "small" */
     const char *stem;          /* "cifar", "imagenet"; the small encoder has its own */
-    int width, size, channels; /* channels of the first stage; pixels a side; 1 or 3 */
-    int batch;
-    int byol, conr;       /* a whole step of stage 1, or of stage 2 */
-    int hidden, features; /* of the heads, with either */
-    int recompute;        /* less memory for a little time */
-    double seconds;       /* to repeat for */
+    int width, size, channels; /* channels of the first stage; side in pixels; 1 or 3 */
+    int batch;                 /* images */
+    int byol, conr;            /* 1: a whole step of stage 1, or of stage 2 */
+    int hidden, features;      /* of the heads, with byol or conr */
+    int recompute;             /* 1: save memory at a small cost in time */
+    double seconds;            /* time to spend */
 } conr_bench_train_options;
 
 /* ResNet-18 with CIFAR stem at 32 pixels, batch 32, forward + backward, 3 seconds */
@@ -161,18 +192,18 @@ CONR_API conr_bench_train_options conr_bench_train_defaults(void);
 typedef struct conr_bench_train_result {
     double seconds; /* of the best step */
     int steps;
-    double images; /* of one step, each counted once */
-    double flops;  /* of one step, by the definition */
+    double images; /* per step, each counted once */
+    double flops;  /* per step, by the definition */
     double bytes;  /* device memory of weights, gradients and activations */
     struct {
         const char *name;
-        double share; /* of a step's time */
+        double share; /* of the time of a step */
     } part[12];
     int n_parts;
-    /* of the processes of one training (conr_rank): */
+    /* with several ranks (conr_rank): */
     int ranks;
-    double collectives; /* seconds a step that wait for collectives */
-    double overlap;     /* share of the gradients' way that the backward pass hides */
+    double collectives; /* seconds per step spent waiting for collectives */
+    double overlap;     /* share of the gradient exchange that the backward pass hides */
 } conr_bench_train_result;
 
 CONR_API int conr_bench_train(conr *c, const conr_bench_train_options *o,
@@ -180,27 +211,27 @@ CONR_API int conr_bench_train(conr *c, const conr_bench_train_options *o,
 
 /* ---- features: neighborhoods, k-means, scores ------------------------------------------------ */
 
-/* What follows works on anyone's features: host arrays, row-major, owned by the caller.  n rows of
- * d numbers each, every one finite, else CONR_ENUMBER names the row.
+/* These functions work on any features: host arrays, row-major, owned by the caller.  n rows of d
+ * floats each.  All must be finite, else CONR_ENUMBER names the row.
  *
- * On a GPU conr_neighbors, conr_kmeans, conr_assign, conr_boundary and conr_boundary_filter also
- * take arrays in that GPU's memory, be they of cudaMalloc or of another library: all of a call's
- * arrays, or none (CONR_EINVAL).  They are then read and written where they lie, in the order of
- * the context's stream (conr_set_stream), and stay the caller's until that has passed the call.
- *     - conr_neighbors up to 8192 rows, conr_assign, conr_boundary and conr_boundary_filter wait
- *       for nothing: they return when their work is queued.  So numbers are not checked there: NaN
- *       or infinity gives neighbors and labels that mean nothing, all of them in their range.
- *     - Working memory stays with the context and grows with the largest call (neighbors: three
- *       matrices [n,n]).  A call like one before takes none, so neighbors, boundary and filter can
- *       be captured in a CUDA graph once such a first call is done.  Graphs captured with one
- *       context share memory: replay them one after the other. */
+ * On a GPU, conr_neighbors, conr_kmeans, conr_assign, conr_boundary and conr_boundary_filter also
+ * take arrays in the memory of that GPU, from cudaMalloc or from another library: all arrays of a
+ * call, or none (else CONR_EINVAL).  They are read and written in place, in the order of the
+ * context's stream (conr_set_stream); do not touch them before the stream has passed the call.
+ *   - conr_neighbors up to 8192 rows, conr_assign, conr_boundary and conr_boundary_filter do not
+ *     wait: they return once their work is queued.  So values are not checked: NaN or infinity
+ *     gives meaningless neighbors and labels, all within their range.
+ *   - The context keeps its workspace, which grows with the largest call (neighbors: three matrices
+ *     [n,n]).  Repeating a call allocates nothing, so neighbors, boundary and filter can be
+ *     captured in a CUDA graph after they ran once.  Graphs captured with one context share its
+ *     workspace: replay them one after another. */
 
 typedef struct conr_neighbors_options {
-    int k;            /* neighbors wanted, the row itself included; k, k1, k2 are cut to n */
-    int k1;           /* neighbors that make the graph */
-    int k2;           /* neighbors that pass messages, the row itself included */
+    int k;            /* neighbors wanted, including the row itself; k, k1, k2 are cut to n */
+    int k1;           /* neighbors that form the graph */
+    int k2;           /* neighbors that pass messages, including the row itself */
     int layers;       /* of message passing */
-    double alpha;     /* similarities pass with this power */
+    double alpha;     /* exponent of the similarities in message passing */
     int resymmetrize; /* before every layer but the first: A <- A + A^T */
     int local;        /* 1: plain nearest neighbors by cosine instead */
 } conr_neighbors_options;
@@ -208,269 +239,300 @@ typedef struct conr_neighbors_options {
 /* k = k1 = 10, k2 = 2, 2 layers, alpha 2, resymmetrized, not local */
 CONR_API conr_neighbors_options conr_neighbors_defaults(void);
 
-/* Contextually affinitive neighbors (or local ones) of every row among all rows, best first, the
- * row itself always first.  ids: [n, min(k,n)].  Exact; memory grows with n.  Of arrays on a GPU
- * more than 8192 rows are searched there, and the rest is done on the host: the call waits, and
- * finds out numbers that are not finite: CONR_ENUMBER. */
+/* Contextually affinitive (or local) neighbors of every row among all rows, best first; the row
+ * itself always comes first.  features: [n,d]; ids: [n, min(k,n)].  Exact; memory grows with n.
+ * For arrays on a GPU with more than 8192 rows, the GPU searches and the host does the rest: the
+ * call then waits, and fails with CONR_ENUMBER on values that are not finite. */
 CONR_API int conr_neighbors(conr *c, const float *features, int64_t n, int64_t d,
                             const conr_neighbors_options *o, int32_t *ids);
 
-/* purity[K-1] = the mean share of a row's own class among its first K neighbors other than itself,
- * K = 1 .. k-1.  ids: [n,k] as above; labels: [n], -1 unlabeled and left out; kept: [n], rows with
- * 0 are left out as anchors, NULL: none; purity: [k-1], NaN where no row was left. */
+/* purity[K-1] = the mean share of a row's own class among its first K neighbors, not counting
+ * itself, K = 1 .. k-1.
+ *   ids     [n,k], as above
+ *   labels  [n], -1: unlabeled and left out
+ *   kept    [n], rows with 0 are left out as anchors; NULL: all rows count
+ *   purity  [k-1], NaN if no row is left */
 CONR_API int conr_purity(const int32_t *ids, int64_t n, int k, const int64_t *labels,
                          const unsigned char *kept, double *purity);
 
-/* How far apart two rows are: 1 - cos of the angle between them, or the Euclidean distance. */
+/* The distance of two rows: 1 - cos of the angle between them, or the Euclidean distance. */
 typedef enum conr_metric { CONR_COSINE, CONR_EUCLIDEAN } conr_metric;
 
 typedef struct conr_kmeans_options {
     int clusters;       /* K, at most n */
     conr_metric metric; /* cosine: rows are first scaled to length 1 */
-    int restarts;       /* the best of so many runs from greedy k-means++ */
+    int restarts;       /* runs from greedy k-means++ seeds; the best one counts */
     int iterations;     /* of one run, at most */
-    double tolerance; /* a run ends when the squared shifts of the centroids add up to this much of
-                         the features' mean variance; or when no label changes */
+    double tolerance;   /* a run ends when the squared shifts of the centroids add up to this
+                           fraction of the mean variance of the features, or no label changes */
     uint64_t seed;
-    const float *start; /* [K,d] centroids of one more run, or NULL; host, also where the features
-                           are on a GPU, or with them */
+    const float *start; /* [K,d] centroids of one more run, or NULL; on the host, or where the
+                           features are */
 } conr_kmeans_options;
 
 /* cosine, 10 restarts of at most 300 iterations, tolerance 1e-4, seed 1 */
 CONR_API conr_kmeans_options conr_kmeans_defaults(void);
 
 typedef struct conr_kmeans_step {
-    int run;          /* 0 .. restarts-1; restarts: the one from `start`; more: from the best */
+    int run;          /* 0 .. restarts-1; restarts: the run from `start`; more: from the best run */
     int iteration;    /* of the run, from 1 */
-    double objective; /* sum of squared distances, or of 1 - cos, of rows to the mean of their
-                         cluster */
-    double
-        imbalance; /* K * sum of squared shares: 1 when all clusters have equal size, at most K */
-    int64_t moved; /* rows that changed their cluster */
-    int refilled;  /* clusters that had lost all rows and were given one */
+    double objective; /* sum over rows: squared distance, or 1 - cos, to their cluster's mean */
+    double imbalance; /* K * sum of squared shares: from 1 (clusters of equal size) to K */
+    int64_t moved;    /* rows that changed cluster */
+    int refilled;     /* empty clusters that were given a row */
 } conr_kmeans_step;
 
 typedef struct conr_kmeans_history {
-    double objective;       /* of the result: rows to the centroids returned */
-    int run;                /* that gave it */
-    conr_kmeans_step *step; /* [steps], run by run; freed by conr_kmeans_history_free */
+    double objective;       /* of the result, with the centroids returned */
+    int run;                /* the run that gave the result */
+    conr_kmeans_step *step; /* [steps], run by run; released by conr_kmeans_history_free */
     int steps;
 } conr_kmeans_history;
 
-/* centroids: [K,d], plain means (of the unit rows: not scaled to length 1).  labels: [n], the
- * nearest centroid, so that conr_assign with these centroids gives them again.  history may be
- * NULL.  The same seed gives the same bits for any number of threads.  Waits also on a GPU, where
- * features that are not finite are found out by what comes of them: CONR_ENUMBER. */
+/* Clusters rows by k-means.  The same seed gives the same bits for any number of threads.
+ *   features   [n,d]
+ *   centroids  [K,d], plain means (cosine: of the unit rows, themselves not scaled to length 1)
+ *   labels     [n], the nearest centroid: conr_assign with these centroids gives the same labels
+ *   history    may be NULL
+ * Also waits on a GPU, where non-finite features are detected by their effect: CONR_ENUMBER. */
 CONR_API int conr_kmeans(conr *c, const float *features, int64_t n, int64_t d,
                          const conr_kmeans_options *o, float *centroids, int32_t *labels,
                          conr_kmeans_history *history);
 CONR_API void conr_kmeans_history_free(conr_kmeans_history *h);
 
-/* The nearest centroid of each row; the lower of equals.  centroids: [K,d]; labels: [n];
- * distances: [n] by the metric, or NULL. */
+/* The nearest centroid of each row; of equally near ones, the lower index.  features: [n,d];
+ * centroids: [K,d]; labels: [n]; distances: [n], by the metric, or NULL. */
 CONR_API int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
                          const float *centroids, int K, int32_t *labels, float *distances);
 
-/* Estimates the number of clusters, low <= K <= high (docs/choosing-k.md).  o->clusters is not
- * read. score: [high-low+1] or NULL: the criterion of each K, larger is better, -INFINITY where
- * it was not looked at. */
+/* Estimates the number of clusters, low <= K <= high (docs/choosing-k.md).  o->clusters is ignored.
+ * score: [high-low+1] or NULL: the criterion of each K, larger is better, -INFINITY if K was not
+ * tried. */
 CONR_API int conr_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
                                   const conr_kmeans_options *o, int low, int high, int *chosen,
                                   double *score);
 
-/* The boundary ratio r = 1 - (d_N - d_I)/max(d_I, d_N) in [0,2]: 0 on the own centroid, 1 half way
- * to the nearest other.  d_I = |f - own centroid|, d_N = |f - nearest other|; rows are scaled to
- * length 1 first where the metric is cosine, centroids where normalize_centroids is set.  labels:
- * [n], in 0 .. K-1; ratio: [n].  With K = 1 there is no other: 0.  Arrays on a GPU: labels are not
- * checked; one that is not in 0 .. K-1 gives NaN. */
+/* The boundary ratio of each row,
+ *
+ *     r = 1 - (d_N - d_I) / max(d_I, d_N)    in [0,2],
+ *     d_I = |f - own centroid|,  d_N = |f - nearest other centroid|:
+ *
+ * 0 on the own centroid, 1 halfway to the nearest other one.  With the cosine metric, rows are
+ * first scaled to length 1; with normalize_centroids, so are the centroids.
+ *   features   [n,d]
+ *   centroids  [K,d]; with K = 1 there is no other one, and r = 0
+ *   labels     [n], in 0 .. K-1; not checked on a GPU, where any other label gives NaN
+ *   ratio      [n] */
 CONR_API int conr_boundary(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
                            const float *centroids, int K, const int32_t *labels,
                            int normalize_centroids, float *ratio);
 
-/* sigma = the largest of the floor(n * fraction) smallest ratios, at least one; kept[i] = ratio[i]
- * <= sigma.  sigma may be NULL.  Returns how many are kept, or a CONR_E* code. */
+/* The boundary filter: kept[i] = ratio[i] <= sigma, where sigma is the largest of the
+ * floor(n * fraction) smallest ratios (at least one).  ratio, kept: [n]; sigma may be NULL.
+ * Returns the number of rows kept, or a CONR_E* code. */
 CONR_API int64_t conr_boundary_keep(const float *ratio, int64_t n, double fraction,
                                     unsigned char *kept, float *sigma);
 
-/* conr_boundary_keep for arrays in the host's or the context's GPU's memory: kept alone, so that
- * nothing waits for a number.  Returns 0 or a CONR_E* code. */
+/* conr_boundary_keep for arrays on the host or on the context's GPU.  It gives only `kept`, so that
+ * the host need not wait for a value.  Returns 0 or a CONR_E* code. */
 CONR_API int conr_boundary_filter(conr *c, const float *ratio, int64_t n, double fraction,
                                   unsigned char *kept);
 
-/* The fraction that is kept: grows linearly from `first` to 1 when `epoch` has reached
- * `relax_epochs`.  Released code: epoch counts from 1 in stage 2, relax_epochs 50; paper: from 0,
- * and relax_epochs is the length of stage 2. */
+/* The fraction of rows that the filter keeps: grows linearly from `first` to 1, which it reaches at
+ * epoch `relax_epochs`.  Released code: epochs of stage 2 count from 1, relax_epochs is 50.  Paper:
+ * they count from 0, relax_epochs is the length of stage 2. */
 CONR_API double conr_boundary_fraction(double first, int epoch, int relax_epochs);
 
-/* Scores of a clustering against true classes.  Labels are any integers; a sample whose true label
- * is -1 is unlabeled, left out and counted. */
+/* Scores of a clustering against true classes.  Labels are any integers; samples whose true label
+ * is -1 are unlabeled: left out and counted. */
 typedef struct conr_scores {
-    double nmi;          /* mutual information over the arithmetic mean of the entropies */
-    double acc;          /* share on the best one-to-one match of clusters and classes */
-    double ari;          /* adjusted Rand index */
-    double balanced_acc; /* mean over the classes of their share on that match */
-    int64_t n;           /* samples that count */
-    int64_t unlabeled;
-    int clusters, classes; /* that occur */
+    double nmi;            /* mutual information over the arithmetic mean of the entropies */
+    double acc;            /* accuracy under the best one-to-one match of clusters and classes */
+    double ari;            /* adjusted Rand index */
+    double balanced_acc;   /* accuracy of each class under that match, averaged over classes */
+    int64_t n;             /* labeled samples */
+    int64_t unlabeled;     /* samples left out */
+    int clusters, classes; /* distinct values among the labeled samples */
 } conr_scores;
 
+/* truth, pred: [n]. */
 CONR_API int conr_metrics(const int64_t *truth, const int64_t *pred, int64_t n, conr_scores *out);
 
-/* How clusters and classes meet; both in ascending order of their labels. */
+/* Counts of cluster-class pairs; both in ascending order of their labels. */
 typedef struct conr_confusion {
     int clusters, classes;
     int64_t *cluster, *class_; /* [clusters], [classes]: the labels */
     int64_t *count;            /* [clusters, classes] */
-    int *match;                /* [clusters]: the class (its position) that ACC gives it, or -1 */
+    int *match;                /* [clusters]: index of the class that ACC matches to it, or -1 */
     double *purity;            /* [clusters]: share of its largest class */
-    int64_t n, unlabeled;
+    int64_t n, unlabeled;      /* as in conr_scores */
 } conr_confusion;
 
+/* truth, pred: [n].  The arrays of *out are released by conr_confusion_free. */
 CONR_API int conr_confusion_make(const int64_t *truth, const int64_t *pred, int64_t n,
                                  conr_confusion *out);
-CONR_API void conr_confusion_free(conr_confusion *m); /* also when it was never made, if zeroed */
+CONR_API void conr_confusion_free(conr_confusion *m); /* a zeroed struct is fine */
 
-/* The mean silhouette of the rows in [-1,1], labels: [n], any integers, at least two different.
- * Exact below 20,000 rows; above, the mean over a sample of rows (against all others), whose size
- * is *used.  used may be NULL. */
+/* The mean silhouette of the rows, in [-1,1].  labels: [n], any integers, at least two distinct.
+ * Exact below 20,000 rows; above, the mean over a sample of rows (each against all others) of size
+ * *used.  used may be NULL. */
 CONR_API int conr_silhouette(conr *c, const float *features, int64_t n, int64_t d,
                              conr_metric metric, const int32_t *labels, uint64_t seed, double *mean,
                              int64_t *used);
 
-/* Weighted k-nearest-neighbor accuracy by cosine: neighbor j votes for its class with
- * exp(cos / temperature); usual are k = 20, temperature = 0.07.  query NULL: each row against all
- * the others.  Unlabeled rows (-1) neither vote nor count; ties go to the lower label. */
+/* Weighted k-nearest-neighbor accuracy by cosine: each neighbor votes for its class with weight
+ * exp(cos / temperature); k = 20 and temperature = 0.07 are usual.
+ *   features, labels     [n,d], [n]: the voters
+ *   query, query_labels  [n_query,d], [n_query]: the rows to classify; query NULL: each row of
+ *                        features against all the others
+ * Unlabeled rows (-1) neither vote nor count; ties go to the lower label. */
 CONR_API int conr_knn_accuracy(conr *c, const float *features, const int64_t *labels, int64_t n,
                                const float *query, const int64_t *query_labels, int64_t n_query,
                                int64_t d, int k, double temperature, double *accuracy);
 
-/* Times neighborhoods (batches of 256 and 1024, the whole set of 60,000; d = 256), or k-means
- * (60,000 rows, d = 256, K = 10 and 200, 10 restarts) and the matching under ACC (200 x 200), on
- * features drawn from 30 clusters.  quick: the small ones alone.  share is of the FMA peak,
- * counting one half of F F^T for neighborhoods; 0 for k-means, whose operations depend on the data.
- */
+/* Benchmarks on features drawn from 30 clusters, d = 256.
+ *   conr_bench_neighbors  batches of 256 and 1024, the whole set of 60,000; share is of the FMA
+ *                         peak, counting half of F F^T
+ *   conr_bench_kmeans     60,000 rows, K = 10 and 200, 10 restarts; and the matching of ACC
+ *                         (200 x 200); share is 0, since the operations depend on the data
+ * quick: only the small cases. */
 CONR_API int conr_bench_neighbors(conr *c, int quick, conr_on_bench *on_row, void *user);
 CONR_API int conr_bench_kmeans(conr *c, int quick, conr_on_bench *on_row, void *user);
 
 /* ---- arrays in files ------------------------------------------------------------------------- */
 
-/* A matrix of numbers from a .npy file of any type and order, refused where it has NaN or infinity.
- * *features is released by conr_free. */
+/* Reads a matrix from a .npy file of any numeric type and order; NaN and infinity are refused.
+ * *features [n,d] is released by conr_free. */
 CONR_API int conr_read_features(const char *path, float **features, int64_t *n, int64_t *d);
 
-/* Integers from a .npy file or a CSV: its column named `column` if not NULL, else the first of
- * cluster, label, pred that it has, else its last.  *labels is released by conr_free. */
+/* Reads integers from a .npy file or a CSV file: from the column named `column`, or if that is NULL
+ * from the first of cluster, label, pred that exists, else from the last column.  *labels [n] is
+ * released by conr_free. */
 CONR_API int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n);
 
-/* .npy files, complete or not there at all.  columns 0: a vector [rows]. */
+/* Write a .npy file [rows,columns], or a vector [rows] if columns is 0.  The file is written
+ * completely or not at all. */
 CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t rows,
                              int64_t columns);
 CONR_API int conr_write_floats(const char *path, const float *values, int64_t rows,
                                int64_t columns);
+
+/* Releases what the library allocated; NULL is fine. */
 CONR_API void conr_free(void *p);
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* What a SRC is (docs/images.md): folders of JPEG, PNG and WebP files, data sets' binary files,
- * IDX, .npy, lists of paths.  Opening looks at every header, not at pixels. */
+/* A source of images (docs/images.md): a folder of JPEG, PNG and WebP files, the binary files of
+ * known data sets, IDX, .npy, a list of paths. */
 typedef struct conr_images conr_images;
 
 typedef struct conr_images_options {
     const char *split;   /* "train", "val", "test", "unlabeled": only this part; NULL: all joined */
     const char *classes; /* "cat,dog": only these class folders; NULL: all */
-    int coarse;          /* 1: CIFAR-100's 20 superclasses as labels */
-    double long_tail;    /* f > 1: classes thinned out, the last to 1/f of the first, in geometric
-                            steps; needs labels */
+    int coarse;          /* 1: label CIFAR-100 with its 20 superclasses */
+    double long_tail;    /* f > 1: thin out the classes in geometric steps, the last one to 1/f of
+                            the first; needs labels */
 } conr_images_options;
 
 /* all parts, all classes, fine labels */
 CONR_API conr_images_options conr_images_defaults(void);
 
-/* How far long work is; from any thread, one at a time.  Nonzero stops it with CONR_ESTOPPED. */
+/* Progress of long work; called from any thread, one at a time.  Return 0 to continue; anything
+ * else stops the work with CONR_ESTOPPED. */
 typedef int conr_on_count(int64_t done, int64_t total, void *user);
 
-/* Files that cannot be read are skipped and counted; more than 5 % of them are an error, and so is
- * a source without images.  on_count may be NULL.  *out is released by conr_images_close. */
+/* Opens a source.  Reads every header, but no pixels.  Files that cannot be read are skipped and
+ * counted; more than 5 % of them is an error, and so is a source without images.  on_count may be
+ * NULL.  *out is released by conr_images_close. */
 CONR_API int conr_images_open(conr *c, const char *src, const conr_images_options *o,
                               conr_on_count *on_count, void *user, conr_images **out);
 CONR_API void conr_images_close(conr_images *m); /* NULL is fine */
 
-/* Texts belong to m.  File names and class names may hold any bytes but 0. */
+/* Strings belong to the conr_images.  File and class names may hold any bytes but 0. */
 typedef struct conr_images_info {
     const char *kind;          /* "image folder", "CIFAR-10 binary files", ... */
     int64_t n;                 /* images */
-    int64_t labeled;           /* of them with a label */
+    int64_t labeled;           /* images with a label */
     int64_t skipped;           /* files that cannot be read */
-    const char *first_skipped; /* why, for the first of them; NULL: none */
-    int width[2], height[2];   /* least and greatest, pixels */
-    int channels;              /* 1 where every image is gray, else 3 */
+    const char *first_skipped; /* the first such file and the reason; NULL: none */
+    int width[2], height[2];   /* least and greatest, in pixels */
+    int channels;              /* 1 if every image is gray, else 3 */
     int classes;               /* 0: no labels */
 } conr_images_info;
 
 CONR_API void conr_images_about(const conr_images *m, conr_images_info *out);
 
-/* A class's name and how many images it has; class < classes.  count may be NULL. */
+/* The name of a class, which < classes, and the number of its images in *count (may be NULL). */
 CONR_API const char *conr_images_class(const conr_images *m, int which, int64_t *count);
 
-/* Image i < n: its label (-1: unknown), and its path, or "name#index" in an array, which holds
- * until the next call. */
+/* The label of image i < n; -1: unknown. */
 CONR_API int conr_images_label(const conr_images *m, int64_t i);
+
+/* The path of image i < n, or "name#index" for an item of an array.  Valid until the next call. */
 CONR_API const char *conr_images_path(conr_images *m, int64_t i);
 
-/* All pixels as features: images squashed to size x size, one row each, values in [0,1], row by row
- * and channel by channel: what a clustering of plain pixels starts from.  Images whose pixels turn
- * out unreadable are dropped from m and counted there, so ask conr_images_about again.
+/* Raw pixels as features, the baseline of any clustering: each image is squashed to size x size and
+ * becomes one row, pixel by pixel with channels last, values in [0,1].  Images whose pixels turn
+ * out to be unreadable are dropped from m and counted there: call conr_images_about again.
  * *features [n,d] is released by conr_free. */
 CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
                                 int64_t *d);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-/* The settings of a training: what a recipe file says (docs/recipes.md).  A key is a word of the
- * list that conr_setting gives; every key has a default, which is the paper's. */
+/* The settings of a training: what a recipe file holds (docs/recipes.md).  conr_setting lists the
+ * keys; every key has a default, which is the paper's. */
 typedef struct conr_settings conr_settings;
 
+/* All settings at their defaults.  *out is released by conr_settings_free. */
 CONR_API int conr_settings_new(conr_settings **out);
 CONR_API void conr_settings_free(conr_settings *s); /* NULL is fine */
-/* A recipe: YAML, flat, keys and values.  What it does not name stays as it is. */
+
+/* Reads a recipe: flat YAML, keys and values.  Settings that it does not name keep their values. */
 CONR_API int conr_settings_read(conr_settings *s, const char *path);
+
+/* Sets one setting from text.  CONR_EINVAL: no such key, or the value is not allowed. */
 CONR_API int conr_settings_set(conr_settings *s, const char *key, const char *value);
-/* The value as text that conr_settings_set would take; out: size bytes. */
+
+/* The value of a setting as text that conr_settings_set accepts.  out: size bytes. */
 CONR_API int conr_settings_get(const conr_settings *s, const char *key, char *out, int size);
 
-/* Settings that contradict each other fail here, as they would in conr_train. */
+/* Fails if settings contradict each other, as conr_train would. */
 CONR_API int conr_settings_check(const conr_settings *s);
 
-/* Told once for each setting that was looked at; why: NULL where the caller had fixed it. */
+/* Called once for each setting considered; why is NULL if the caller had fixed it. */
 typedef void conr_on_choice(const char *key, const char *value, const char *why, void *user);
 
-/* Settings that fit the images and the device, by plain rules: what `conr cluster` trains with.
- * Keys that `fixed` names (with blanks between; NULL: none) stay as they are in s, clusters always
- * does, and what depends on them follows.  budget: as in conr_train_options.  on_choice: NULL is
- * fine. */
+/* Chooses settings that suit the images and the device, by simple rules: those that `conr cluster`
+ * trains with.  Keys named in `fixed` (separated by blanks; NULL: none) and `clusters` keep their
+ * values in s; settings that depend on them follow.  budget: as in conr_train_options.  on_choice
+ * may be NULL. */
 CONR_API int conr_settings_choose(const conr *c, const conr_images *m, double budget,
                                   const char *fixed, conr_settings *s, conr_on_choice *on_choice,
                                   void *user);
 
-/* Setting i = 0, 1, ... of the list.  Returns 0 beyond the last. */
 typedef struct conr_setting_info {
     const char *key, *initial;
     const char *allowed; /* "1 to 4096", "byol|simsiam|moco", ... */
     const char *help;
 } conr_setting_info;
+
+/* Setting i = 0, 1, ... of the list.  Returns 0 past the last one, else nonzero.  The strings are
+ * valid until the next call in the same thread. */
 CONR_API int conr_setting(int i, conr_setting_info *out);
 
 typedef struct conr_train_options {
-    const char *out;  /* the run's folder; made where it is not there */
-    int resume;       /* go on where the run in `out` was stopped, with its own settings */
-    const char *from; /* "RUN" or "RUN@EPOCH": start from that checkpoint; NULL: from nothing.
-                         Also a folder of a compact checkpoint. */
-    int stage;        /* 2: with `from`, stage 2 begins at once, and the epochs before it count as
-                         done; 0: where the checkpoint stands */
-    const char *init; /* safetensors with an encoder's first weights, as torchvision's; NULL */
-    double budget; /* seconds: epochs (and stage1_epochs, warmup_epochs in proportion) are chosen so
-                      that the training takes about this long; 0: as set */
-    int no_report; /* 1: RUN/report.html is not made; conr_report can do so later */
+    const char *out;  /* the run folder; created if it does not exist */
+    int resume;       /* 1: continue the stopped run in `out`, with its own settings */
+    const char *from; /* "RUN" or "RUN@EPOCH": start from that checkpoint; NULL: from scratch.  May
+                         also be the folder of a compact checkpoint. */
+    int stage;        /* 2: with `from`, enter stage 2 at once and count the epochs before it as
+                         done; 0: continue where the checkpoint is */
+    const char *init; /* safetensors file with initial encoder weights under torchvision's names, or
+                         NULL */
+    double budget;    /* seconds: choose epochs (and stage1_epochs, warmup_epochs in proportion) so
+                         that the training takes about this long; 0: as set */
+    int no_report;    /* 1: do not write report.html; conr_report can do so later */
 } conr_train_options;
 
 CONR_API conr_train_options conr_train_defaults(void); /* nothing set */
@@ -479,19 +541,20 @@ typedef struct conr_train_result {
     int clusters, epochs;
     int64_t steps, images;
     double seconds;      /* of this call */
-    double loss;         /* mean of the last epoch */
-    double images_per_s; /* of the training steps, each image counted once */
-    int labeled;         /* 1: scores and knn mean something */
+    double loss;         /* mean over the last epoch */
+    double images_per_s; /* in training steps, each image counted once */
+    int labeled;         /* 1: scores and knn are valid */
     conr_scores scores;
     double knn;        /* 20-nearest-neighbor accuracy */
-    double silhouette; /* of the final clusters; NaN where there is but one */
+    double silhouette; /* of the final clusters; NaN if there is only one */
 } conr_train_result;
 
-/* Trains on the images, clusters them and writes the run's folder: options.yaml, log.jsonl,
- * checkpoint.safetensors, model.safetensors, embeddings.npy, centroids.npy, labels.csv, data.json
- * (what the images are, and where), report.html, and DONE last.  Stopping by progress saves a
- * checkpoint and gives CONR_ESTOPPED.  Images that turn out unreadable are dropped from m and
- * counted there.  result may be NULL. */
+/* Trains on the images, clusters them and writes the run folder (docs/training.md): options.yaml,
+ * log.jsonl, checkpoint.safetensors, model.safetensors, embeddings.npy, centroids.npy, labels.csv,
+ * data.json (what and where the images are), report.html, and DONE last.  Rows of labels.csv and
+ * embeddings.npy are in the order of the images.  If the progress callback stops it, a checkpoint
+ * is saved and the call fails with CONR_ESTOPPED.  Images that turn out to be unreadable are
+ * dropped from m and counted there.  result may be NULL. */
 CONR_API int conr_train(conr *c, conr_images *m, const conr_settings *s,
                         const conr_train_options *o, conr_train_result *result);
 
@@ -499,69 +562,73 @@ CONR_API int conr_train(conr *c, conr_images *m, const conr_settings *s,
 
 typedef struct conr_model conr_model;
 
+/* Pointers belong to the model. */
 typedef struct conr_model_info {
     const char *encoder, *framework; /* "resnet18"; "byol" */
-    int size, channels;              /* of the images that it takes */
+    int size, channels;              /* of the images it takes */
     int features;                    /* d */
-    int clusters;                    /* K; 0: no centroids beside the model */
+    int clusters;                    /* K; 0: no centroids come with the model */
     const float *centroids;          /* [K,d], or NULL */
 } conr_model_info;
 
-/* A run's folder, or a model.safetensors alone.  *out is released by conr_model_close. */
+/* Opens a run folder, or just a model.safetensors (then without centroids).  *out is released by
+ * conr_model_close. */
 CONR_API int conr_model_open(conr *c, const char *path, conr_model **out);
 CONR_API void conr_model_close(conr_model *m); /* NULL is fine */
 CONR_API void conr_model_about(const conr_model *m, conr_model_info *out);
 
-/* Features of all images, unit rows.  Images that turn out unreadable are dropped and counted.
- * *features [n,d] is released by conr_free. */
+/* Features of all images, scaled to length 1.  Images that turn out to be unreadable are dropped
+ * from `images` and counted there.  *features [n,d] is released by conr_free. */
 CONR_API int conr_embed(conr *c, const conr_model *m, conr_images *images, float **features,
                         int64_t *n, int64_t *d);
 
 /* Writes the encoder for use elsewhere (docs/export.md).  format:
- *   "safetensors"  weights under torchvision's own names; projector != 0: the projector, too, as
+ *   "safetensors"  weights under torchvision's names; with projector != 0 also the projector, as
  *                  projector.0.weight ...
  *   "onnx"         a graph from `images` [N,c,size,size], values in [0,1], to `features` [N,d], the
- *                  unit rows of conr_embed, and `encoder`, the encoder's output before the
- *                  projector; projector is not read. */
+ *                  unit rows of conr_embed, and `encoder`, the output of the encoder before the
+ *                  projector; the projector argument is ignored. */
 CONR_API int conr_export(const conr_model *m, const char *format, int projector, const char *path);
 
-/* Cluster, distance (1 - cos to its centroid) and boundary ratio of images in a CSV file:
- * path,cluster,distance,boundary[,label].  The features are those of conr_embed for the same
- * images. */
+/* Writes a CSV file with one row per image: path,cluster,distance,boundary[,label].  labels,
+ * distances (1 - cos to the centroid) and boundary ratios: [n], for the features that conr_embed
+ * gave for the same images. */
 CONR_API int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
                                  const float *distances, const float *boundary, int64_t n);
 
-/* Puts images into folder/cluster-00, ...: symbolic links to their files, copies with copy != 0;
- * images of arrays become PNG files.  Of equal names the later get their number.  labels: [n], in
- * 0 .. clusters-1.  The folder must be empty or not there, which conr_sort_check tells beforehand;
- * after a failure it is as before. */
+/* Puts the images into folder/cluster-00, ...: as symbolic links to their files, or as copies if
+ * copy != 0; items of arrays become PNG files.  Images of the same name after the first get a
+ * number.  labels: [n], in 0 .. clusters-1.  The folder must be empty or not exist; after a failure
+ * it is as it was before. */
 CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *labels, int64_t n,
                               int clusters, const char *folder, int copy);
+
+/* Fails if conr_sort_images would refuse the folder: for use before long work. */
 CONR_API int conr_sort_check(const char *folder);
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
 typedef struct conr_report_options {
-    const char *data; /* the run's images; NULL: where they were at its training */
+    const char *data; /* the images of the run; NULL: where they were when it was trained */
     const char *out;  /* the file; NULL: RUN/report.html */
 } conr_report_options;
 
 CONR_API conr_report_options conr_report_defaults(void); /* nothing set */
 
 typedef struct conr_report_result {
-    int64_t images, points; /* of the run; on the map, which is a sample beyond 20,000 */
+    int64_t images, points; /* in the run; on the map, which shows a sample beyond 20,000 */
     int clusters;
-    int pictures; /* 0: the images were not to be had, and the report says so */
+    int pictures; /* 0: the images could not be found, and the report says so */
     int64_t bytes;
 } conr_report_result;
 
-/* One HTML file that needs nothing else: what was done, every cluster, a map of the images, their
- * neighbors, curves.  The run is finished.  result may be NULL. */
+/* Writes one self-contained HTML file about a finished run: what was done, every cluster, a map of
+ * the images, their neighbors, curves.  result may be NULL. */
 CONR_API int conr_report(conr *c, const char *run, const conr_report_options *o,
                          conr_report_result *result);
 
-/* Several runs, or sweeps' folders, in one file: a table of mean and deviation over seeds, scores
- * over the settings that differ, overlaid curves. */
+/* Compares several runs, or the folders of sweeps, in one file: a table of mean and deviation over
+ * seeds, scores over the settings that differ, overlaid curves.  runs: [n] paths. */
 CONR_API int conr_report_compare(conr *c, const char *const *runs, int n, const char *out);
 
 #ifdef __cplusplus

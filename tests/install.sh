@@ -1,7 +1,8 @@
 #!/bin/bash
-# An installation: the files are in place, a program compiles against it with pkg-config and with
-# CMake and runs, shell completion completes, the manual page formats.
+# An installation: the files are in place; programs compile against it with pkg-config and with CMake
+# and run, among them the one that conr.h opens with; completion completes; the manual page formats.
 set -u
+cd "$(dirname "$0")/.." || exit 1
 build=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -40,11 +41,27 @@ flags=$(nm -D "$x/lib/libconr.so" | grep -q __asan_init && echo -fsanitize=addre
 "${CC:-cc}" $flags "$work/user.c" $(pkg-config --cflags --libs conr) -Wl,-rpath,"$x/lib" -o "$work/user" || complain "pkg-config: does not compile"
 [ "$("$work/user")" = "$(pkg-config --modversion conr) 1" ] || complain "pkg-config: the program said '$("$work/user" 2>&1)'"
 readelf -d "$work/user" | grep -q 'NEEDED.*libconr\.so\.0\]' || complain "the program is not bound to libconr.so.0"
+
+# the header: C99 and C++, without a warning; and the program that it opens with, as it stands there
+strict="-Wall -Wextra -Wpedantic -Werror -fsyntax-only"
+echo '#include <conr.h>
+int main(void) { return conr_version()[0] != 48; }' >"$work/user.h.c"
+"${CC:-cc}" -std=c99 $strict $(pkg-config --cflags conr) "$work/user.h.c" || complain "conr.h: not C99, or warns"
 if command -v c++ >/dev/null; then
-    echo '#include <conr.h>
-int main() { return conr_version()[0] != 48; }' >"$work/user.cc"
-    c++ -fsyntax-only $(pkg-config --cflags conr) "$work/user.cc" || complain "conr.h: not for C++"
+    c++ -std=c++11 $strict -x c++ $(pkg-config --cflags conr) "$work/user.h.c" || complain "conr.h: not C++, or warns"
 fi
+sed -n '/^ \*     #include <conr.h>$/,/^ \*     }$/s/^ \*\( \{5\}\|$\)//p' "$x/include/conr.h" >"$work/first.c"
+grep -q conr_train "$work/first.c" || complain "conr.h: no program at its head that trains"
+"${CC:-cc}" -std=c99 -Wall -Wextra -Wpedantic -Werror $flags "$work/first.c" $(pkg-config --cflags --libs conr) \
+    -Wl,-rpath,"$x/lib" -o "$work/first" || complain "conr.h: its first program does not compile"
+# 60 images of the sample, as the array that NumPy would write
+{ printf '\x93NUMPY\x01\x00v\x00'; printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (60, 28, 28), }"
+    gzip -dc samples/fashion-mnist/t10k-images-idx3-ubyte.gz | tail -c +17 | head -c $((60 * 784)); } >"$work/tiny.npy"
+(cd "$work" && ./first tiny.npy 1 >first.txt) || complain "conr.h: its first program fails"
+[ "$(wc -l <"$work/first.txt")" = 60 ] && [ "$(grep -cE '^[0-9] .*tiny.npy#[0-9]+$' "$work/first.txt")" = 60 ] &&
+    [ "$(cut -d' ' -f1 "$work/first.txt" | sort -u | wc -l)" = 10 ] ||
+    { complain "conr.h: its first program does not print 60 images in ten clusters:"; head -3 "$work/first.txt"; }
+[ -e "$work/run/DONE" ] || complain "conr.h: its first program leaves no finished run"
 mkdir "$work/cmake" && cat >"$work/cmake/CMakeLists.txt" <<C
 cmake_minimum_required(VERSION 3.16)
 project(user C)
@@ -79,7 +96,7 @@ done
 if command -v groff >/dev/null; then
     groff -man -Tutf8 -ww "$x/share/man/man1/conr.1" >"$work/page" 2>"$work/log"
     [ -s "$work/log" ] && { complain "man: groff complains"; head "$work/log"; }
-    grep -q 'clusters images without labels' "$work/page" || complain "man: lacks its name"
+    grep -q 'cluster images without labels' "$work/page" || complain "man: lacks its name"
 fi
 
 [ "$failures" = 0 ] && echo "the installation is in order"

@@ -29,13 +29,16 @@ expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench
 expect 0 1 "conr bench" bench --help
-for verb in cluster train sweep embed assign export info neighbors kmeans eval; do expect 0 1 "Example: conr $verb" help $verb; done
+for verb in cluster train sweep report embed assign export info neighbors kmeans eval bench; do
+    expect 0 1 "Example: conr $verb" help $verb
+    expect 0 1 "auto, cpu, cuda, cuda:N" $verb --help
+done
 expect 2 2 "no verb given"
-expect 2 2 "no such verb" frobnicate
+expect 2 2 "no such verb; see conr --help" frobnicate
 expect 2 2 "no such verb" help frobnicate
 expect 2 2 "no such flag" bench --frobnicate
 expect 2 2 "given twice" bench --threads 1 --threads 2
-expect 2 2 "lacks its value" bench --threads
+expect 2 2 "needs a value" bench --threads
 expect 2 2 "is empty" bench --threads ""
 expect 2 2 "is empty" bench --threads=
 expect 2 2 "two dashes" bench -q
@@ -63,7 +66,7 @@ expect 2 2 "give key=value" train --recipe "$(dirname "$0")/../recipes/demo.yaml
 expect 2 2 "--from" train --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --stage 2
 expect 2 2 "--clusters: is missing" cluster . --out nowhere
 for time in 1x 30m1h 1h30 -5m 0; do expect 2 2 "not a time" cluster . --clusters 3 --out nowhere --budget $time; done
-expect 2 2 "twice" sweep --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --grid k=5,5
+expect 2 2 "5 is given twice" sweep --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --grid k=5,5
 expect 1 2 "out of range" sweep --recipe "$(dirname "$0")/../recipes/demo.yaml" --data . --out nowhere --grid fr0=0.8,7
 expect 2 2 "--out: is missing" embed a b
 expect 2 2 "1 operand given" assign a --out b
@@ -93,7 +96,7 @@ npy "$folder/t.npy" '<i4' '4,' '\x07\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00
 expect 0 2 "2 clusters of 4 rows" kmeans "$folder/f.npy" --clusters 2 --out "$folder/l.npy" --centroids "$folder/c.npy"
 expect 0 1 "NMI 1.0000  ACC 1.0000  ARI 1.0000" eval --truth "$folder/t.npy" --pred "$folder/l.npy"
 expect 0 1 '"classes": 2' eval --truth "$folder/t.npy" --pred "$folder/l.npy" --json
-expect 0 2 "4 lists of 4" neighbors "$folder/f.npy" --out "$folder/n.npy"
+expect 0 2 "4 lists of 4 neighbors" neighbors "$folder/f.npy" --out "$folder/n.npy"
 expect 1 2 "row 1 has NaN" neighbors "$folder/nan.npy" --out "$folder/x.npy"
 expect 1 2 "5 are more than the 4 rows" kmeans "$folder/f.npy" --clusters 5 --out "$folder/x.npy"
 expect 1 2 "cannot be read" neighbors "$folder/missing.npy" --out "$folder/x.npy"

@@ -74,7 +74,7 @@ done
 head -1 "$work/whole/labels.csv" | grep -q '^path,cluster,distance,boundary,label' || complain "labels.csv: $(head -1 "$work/whole/labels.csv")"
 refused 1 "finished run" train "${recipe[@]}" --out "$work/whole"
 ok train --resume --data "$data" --out "$work/whole"
-has "finished already"
+has "already finished"
 ok info "$work/whole"
 has "a run, finished"
 has "width: 4"
@@ -136,7 +136,7 @@ stopped int INT
 stopped term TERM
 refused 1 "--resume" train "${recipe[@]}" --out "$work/int"
 refused 2 "--set" train --resume --data "$data" --out "$work/int" --set lr=1
-refused 1 "no run to go on with" train --resume --data "$data" --out "$work/nowhere"
+refused 1 "no run to resume" train --resume --data "$data" --out "$work/nowhere"
 ok info "$work/int" --json
 has '"finished": false'
 

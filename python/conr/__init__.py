@@ -3,12 +3,12 @@
     import conr
 
     nb = conr.neighbors(features, k=10, k1=10, k2=2)     # contextually affinitive neighbors
-    labels = conr.KMeans(10).fit_predict(features)       # scikit-learn's manners
+    labels = conr.KMeans(10).fit_predict(features)       # in scikit-learn's style
     conr.metrics.nmi(truth, labels)
     model = conr.DeepCluster(10, budget="10m").fit("photos/")
 
-conr.torch has the loss for one's own training loop; python -m conr.convert takes checkpoints of
-others.  What the library refuses is raised as a conr.Error with its words.
+conr.torch has the loss for your own training loop; python -m conr.convert converts checkpoints of
+other programs.  Errors of the library are raised as conr.Error, with its message.
 """
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ from .features import (Assignment, assign, boundary, boundary_fraction, boundary
 from .safetensors import read_safetensors, write_safetensors
 
 if TYPE_CHECKING:
-    from .deep import DeepCluster, Model, TrainingWarning, load, read_log, recipes, settings
+    from ._settings import recipes, settings
+    from .deep import DeepCluster, read_log
     from .kmeans import KMeans
+    from .model import Model, TrainingWarning, load
 
 __version__ = version()
 __all__ = ["neighbors", "boundary", "boundary_keep", "boundary_fraction", "assign", "Assignment",
            "choose_clusters", "KMeans", "metrics", "DeepCluster", "Model", "load", "read_log",
-           "recipes", "settings", "read_safetensors", "write_safetensors", "Progress", "Error", "InvalidError",
-           "NoMemoryError", "FileError", "FormatError", "DeviceError", "NumberError", "Stopped",
-           "TrainingWarning", "__version__"]
+           "recipes", "settings", "read_safetensors", "write_safetensors", "Progress", "Error",
+           "InvalidError", "NoMemoryError", "FileError", "FormatError", "DeviceError",
+           "NumberError", "Stopped", "TrainingWarning", "__version__"]
 
-_later = {"KMeans": "kmeans", "DeepCluster": "deep", "Model": "deep", "load": "deep",
-          "read_log": "deep", "recipes": "deep", "settings": "deep", "TrainingWarning": "deep"}
+_later = {"KMeans": "kmeans", "DeepCluster": "deep", "Model": "model", "load": "model",
+          "read_log": "deep", "recipes": "_settings", "settings": "_settings",
+          "TrainingWarning": "model"}
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators are imported when they are first asked for: scikit-learn takes its time."""
+    """Imports estimators on first use, because scikit-learn is slow to import."""
     from importlib import import_module
 
-    if name in ("torch", "convert"):  # modules that are not needed by all
+    if name in ("torch", "convert"):  # modules that not everybody needs
         return import_module("." + name, __name__)
     if name not in _later:
         raise AttributeError(f"module 'conr' has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""Anyone's arrays as NumPy's, and results as what the caller works with.
+"""Any kind of array as NumPy arrays, and results as the caller's kind of array.
 
-NumPy arrays, whatever has the buffer protocol, and whatever speaks DLPack (torch tensors on the CPU
-among them) are used where they lie when they are float32 and row-major; else a copy is made.
-What lies on a GPU is copied to the host here; _places.py has the calls that need not do that.
+NumPy arrays and anything with the buffer protocol or DLPack (such as torch tensors on the CPU) are
+used in place if they are float32 and row-major; otherwise they are copied.  GPU arrays are copied
+to the host here; _places.py handles the calls that need not do that.
 """
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ._library import InvalidError, lib
 
 
 def is_torch(x: Any) -> bool:
-    """A torch tensor, found out without importing torch."""
+    """Whether x is a torch tensor, without importing torch."""
     return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
 
 
 def as_numpy(x: Any) -> np.ndarray:
-    """The same numbers as a NumPy array, sharing memory where that is possible."""
+    """The same values as a NumPy array, sharing memory if possible."""
     if isinstance(x, np.ndarray):
         return x
     if is_torch(x):
@@ -29,28 +29,28 @@ def as_numpy(x: Any) -> np.ndarray:
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         if x.__dlpack_device__()[0] == 1 and hasattr(np, "from_dlpack"):  # kDLCPU; NumPy 1.22
             return np.from_dlpack(x)
-        if hasattr(x, "get"):  # CuPy's way to the host
+        if hasattr(x, "get"):  # CuPy: a copy on the host
             return np.asarray(x.get())
         if not hasattr(x, "__array__"):
-            raise InvalidError(f"{type(x).__name__}: lies where NumPy cannot read it; install "
-                               "torch, or give a copy in the host's memory")
+            raise InvalidError(f"{type(x).__name__}: NumPy cannot read its memory; install torch, "
+                               "or give a copy in host memory")
     return np.asarray(x)
 
 
 def matrix(x: Any, name: str = "features", columns: Optional[int] = None) -> np.ndarray:
-    """[n,d], float32, row-major."""
+    """x as [n,d], float32, row-major."""
     a = as_numpy(x)
     if a.ndim != 2 or a.dtype.kind not in "fiub":
         raise InvalidError(f"{name}: {a.dtype} of shape {list(a.shape)}; give numbers of shape "
                            "[n, d]")
     if columns is not None and a.shape[1] != columns:
-        raise InvalidError(f"{name}: {a.shape[1]} numbers a row where {columns} are wanted; give "
-                           "rows of equal length")
+        raise InvalidError(f"{name}: {a.shape[1]} columns, expected {columns}; give rows of equal "
+                           "length")
     return np.ascontiguousarray(a, np.float32)
 
 
 def vector(x: Any, dtype: Any, n: Optional[int], name: str) -> np.ndarray:
-    """[n] integers (or bools) of the wanted type."""
+    """x as [n] integers (or bools) of the given type."""
     a = as_numpy(x)
     if a.ndim != 1 or a.dtype.kind not in "iub" or (n is not None and len(a) != n):
         wanted = "[n]" if n is None else f"[{n}]"
@@ -60,15 +60,15 @@ def vector(x: Any, dtype: Any, n: Optional[int], name: str) -> np.ndarray:
 
 
 def address(a: Any) -> Optional[int]:
-    """Of an array's or a tensor's first number."""
+    """The address of the first element of an array or tensor."""
     if a is None:
         return None
     return a.data_ptr() if is_torch(a) else a.ctypes.data
 
 
 def like(result: np.ndarray, given: Any) -> Any:
-    """The result as the caller's kind of array: a tensor on the same device for a tensor, with
-    the integers that torch indexes with."""
+    """The result as the caller's kind of array: for a tensor, a tensor on the same device, with
+    integers as int64, which torch uses as indices."""
     if not is_torch(given):
         return result
     import torch
@@ -78,7 +78,7 @@ def like(result: np.ndarray, given: Any) -> Any:
 
 
 def taken(pointer: Any, *shape: int) -> np.ndarray:
-    """An array that the library has allocated, copied; the library's memory is released."""
+    """A copy of an array that the library allocated; releases the original."""
     try:
         return np.ctypeslib.as_array(pointer, shape=shape).copy()
     finally:

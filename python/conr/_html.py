@@ -1,4 +1,4 @@
-"""Clusters as a small piece of HTML: what a notebook shows of a fitted model."""
+"""Clusters as HTML: what a notebook shows for a fitted model."""
 from __future__ import annotations
 
 import base64
@@ -13,7 +13,7 @@ import numpy as np
 def png(pixels: np.ndarray) -> bytes:
     """A PNG file of float [h,w,1|3] in [0,1]."""
     h, w, c = pixels.shape
-    rows = np.zeros((h, 1 + w * c), np.uint8)  # each row begins with its filter: none
+    rows = np.zeros((h, 1 + w * c), np.uint8)  # each row starts with its filter type: none
     rows[:, 1:] = np.rint(np.clip(pixels, 0, 1) * 255).astype(np.uint8).reshape(h, -1)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -32,7 +32,7 @@ def image(pixels: np.ndarray, title: str) -> str:
 
 
 def table(facts: str, clusters: Sequence[Dict[str, Any]]) -> str:
-    """clusters: of each its number, size, and images (as HTML)."""
+    """clusters: the number, size and images (as HTML) of each."""
     rows: List[str] = []
     for c in clusters:
         rows.append(f'<tr><td style="text-align:right">{c["cluster"]}</td>'
@@ -43,7 +43,7 @@ def table(facts: str, clusters: Sequence[Dict[str, Any]]) -> str:
 
 
 def page(title: str, body: str, settings: Optional[Dict[str, Any]] = None) -> str:
-    """A file of its own, light or dark as the reader has it."""
+    """A complete page that follows the light or dark mode of the reader."""
     rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(str(v))}</td></tr>"
                    for k, v in (settings or {}).items())
     return ("<!doctype html><html lang=en><meta charset=utf-8>"

@@ -1,4 +1,4 @@
-"""Images as libconr opens them: a path, an array, or a list of files."""
+"""Sources of images for libconr: a path, an array, or a list of files."""
 from __future__ import annotations
 
 import contextlib
@@ -15,7 +15,7 @@ from ._library import CImagesInfo, Context, InvalidError, check, lib
 
 
 def _array_of(x: Any) -> np.ndarray:
-    """uint8 [n,h,w] or [n,h,w,3], as a .npy file may hold."""
+    """x as uint8 [n,h,w] or [n,h,w,3], which a .npy file can hold."""
     a = as_numpy(x)
     if a.ndim == 4 and a.shape[3] == 1:
         a = a[..., 0]
@@ -47,7 +47,7 @@ def _on_disk(source: Any) -> Iterator[str]:
 
 
 class Images:
-    """Opened images; from `opened`."""
+    """Open images; created by `opened`."""
 
     def __init__(self, c: Context, handle: c_void_p) -> None:
         self.c, self.handle = c, handle
@@ -65,7 +65,7 @@ class Images:
                 for i in range(self.about()["n"])]
 
     def labels(self) -> Optional[np.ndarray]:
-        """int64 [n], -1 unknown; None where there are none at all."""
+        """int64 [n], -1: unknown; None if there are no labels at all."""
         i = self.about()
         if not i["labeled"]:
             return None
@@ -98,8 +98,8 @@ def opened(c: Context, source: Any, *, split: str = "", classes: str = "", coars
 
 def thumbnails(c: Context, source: Any, paths: Sequence[str], wanted: Sequence[int], size: int,
                most_bytes: float = 256e6) -> Optional[np.ndarray]:
-    """float32 [len(wanted), size, size, channels] of these images; None where they cannot be had
-    cheaply.  paths: of all images, as the run named them."""
+    """float32 [len(wanted), size, size, channels]: the images at these indices; None if reading
+    them would be expensive.  paths: of all images, as the run names them."""
     if not is_path(source) and not isinstance(source, (list, tuple)):
         chosen: Any = as_numpy(source)[np.asarray(wanted, int)]
     elif all(os.path.isfile(paths[i]) for i in wanted):

@@ -1,6 +1,6 @@
-"""libconr through ctypes: where it is, its structures and calls, errors, contexts, stopping.
+"""libconr through ctypes: finding it, its structures and functions, errors, contexts, stopping.
 
-Everything that knows about C is in this file; the others call `lib` and give it arrays.
+Everything that knows about C is in this file; the others call `lib` and pass it arrays.
 """
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ OnChoice = CFUNCTYPE(None, c_char_p, c_char_p, c_char_p, c_void_p)
 
 METRICS = {"cosine": 0, "euclidean": 1}
 
-# ---- the calls: name, result, arguments.  Arrays travel as addresses. ----------------------------
+# ---- the functions: name, result, arguments.  Arrays are passed as addresses. --------------------
 
 _array, _handle = c_void_p, c_void_p
 _calls: Dict[str, Tuple[Any, List[Any]]] = {
@@ -160,7 +160,7 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
 
 
 def _find() -> str:
-    """CONR_LIBRARY; the one inside the package; a checkout's build; the system's."""
+    """CONR_LIBRARY, else the library in the package, in the checkout's build, or of the system."""
     here = Path(__file__).resolve().parent
     checkout = here.parents[1]
     given = os.environ.get("CONR_LIBRARY")
@@ -173,7 +173,7 @@ def _find() -> str:
     found = ctypes.util.find_library("conr")
     if not found:
         raise ImportError("libconr: not found; run 'pip install .', or 'make' in a checkout, or "
-                          "name the file in CONR_LIBRARY")
+                          "set CONR_LIBRARY to the file")
     return found
 
 
@@ -191,7 +191,7 @@ lib = _load()
 
 
 class Error(Exception):
-    """What the library refused or could not do, in its words: "WHAT: WHY; REMEDY"."""
+    """An error of the library, with its message: "WHAT: WHY; REMEDY"."""
 
     code: int = 0
 
@@ -221,7 +221,7 @@ class NumberError(Error, ValueError):
 
 
 class Stopped(Error):
-    """Stopped on request; a training has saved where it stood."""
+    """Stopped on request; a training has saved a checkpoint."""
 
 
 _errors = {-1: InvalidError, -2: NoMemoryError, -3: FileError, -4: FormatError, -5: DeviceError,
@@ -229,7 +229,7 @@ _errors = {-1: InvalidError, -2: NoMemoryError, -3: FileError, -4: FormatError, 
 
 
 def check(code: int) -> int:
-    """The result of a call, or its failure as an exception."""
+    """Returns the result of a call, or raises its failure as an exception."""
     if code >= 0:
         return code
     error = _errors.get(code, Error)(lib.conr_error().decode(errors="replace"))
@@ -245,7 +245,7 @@ _forked = False
 
 
 def _after_fork() -> None:
-    """A child has none of its parent's threads, and OpenMP would wait for them: it works alone."""
+    """A child has no threads of its parent, and OpenMP would wait for them: use one thread."""
     global _lock, _forked
     _lock, _forked = threading.Lock(), True
     _idle.clear()
@@ -255,7 +255,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Progress(NamedTuple):
-    """How far long work is; loss to seconds_left are of a training's steps, else 0."""
+    """Progress of long work; epoch to seconds_left are 0 outside of training steps."""
 
     stage: str
     done: int
@@ -276,7 +276,7 @@ def _progress_of(p: CProgress) -> Progress:
 
 
 class _Stop:
-    """Whether running work shall stop: Ctrl-C was pressed, or a callback raised."""
+    """Whether running work should stop: Ctrl-C was pressed, or a callback raised."""
 
     def __init__(self, tell: Optional[Callable[[Progress], Any]]) -> None:
         self.tell = tell
@@ -289,7 +289,7 @@ class _Stop:
         try:
             if self.tell and not self.reason:
                 self.tell(_progress_of(p.contents))
-        except BaseException as e:  # nothing may pass through C
+        except BaseException as e:  # no exception may pass through C
             self.reason = e
         return int(self.reason is not None)
 
@@ -298,7 +298,7 @@ class _Stop:
 
 
 class Context:
-    """An opened device while one thread works with it; from `context`."""
+    """An open device, used by one thread; created by `context`."""
 
     def __init__(self, handle: c_void_p, stop: _Stop) -> None:
         self.handle = handle
@@ -306,16 +306,17 @@ class Context:
 
     @property
     def device(self) -> str:
-        """In words, e.g. "cpu, 2 threads"."""
+        """A description, e.g. "cpu, 2 threads"."""
         return lib.conr_device(self.handle).decode()
 
 
 @contextlib.contextmanager
 def context(device: str = "cpu", threads: int = 0,
             tell: Optional[Callable[[Progress], Any]] = None) -> Iterator[Context]:
-    """A context that no other thread uses, opened before or opened now.
+    """A context that no other thread uses, newly opened or reused.
 
-    Meanwhile Ctrl-C stops the work inside C at its next report; what `tell` raises does, too.
+    Inside it, Ctrl-C stops the work in C at its next progress report; so does an exception that
+    `tell` raises.
     """
     if _forked:
         threads = 1
@@ -328,7 +329,7 @@ def context(device: str = "cpu", threads: int = 0,
         check(lib.conr_open(device.encode(), threads, byref(handle)))
     stop = _Stop(tell)
     on_progress = OnProgress(stop.on_progress)
-    # Python's own handler would raise inside the callback, where nobody can catch it in time
+    # Python's own handler would raise inside the callback, where it cannot be caught
     ours = (threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
     if ours:
@@ -352,5 +353,5 @@ def context(device: str = "cpu", threads: int = 0,
 
 
 def version() -> str:
-    """Of the library at hand, e.g. "0.1.0"."""
+    """The version of the library in use, e.g. "0.1.0"."""
     return lib.conr_version().decode()

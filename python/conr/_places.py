@@ -1,7 +1,7 @@
-"""Where a call works: in the host's memory, or on the GPU on which its features lie.
+"""Where a call runs: in host memory, or on the GPU that holds its features.
 
-Both have the same methods, so that a call is written once.  torch is what knows the caller's GPU
-arrays, streams and memory; it is imported where there are such arrays, never before.
+Both places have the same methods, so that a call is written once.  GPU arrays, streams and memory
+are handled through torch, which is imported only when such arrays appear.
 """
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ._arrays import as_numpy, is_torch, like, matrix, vector
 from ._library import Context, DeviceError, InvalidError, check, context, lib
 
 _CUDA = 2  # kDLCUDA of DLPack
-_DEFAULT_STREAM = 1  # cudaStreamLegacy: torch calls it 0, which for the library is its own
+_DEFAULT_STREAM = 1  # cudaStreamLegacy; torch's 0 would be the context's own stream
 
 
 class Host:
-    """NumPy arrays; whatever else is given becomes one, without a copy where that is possible."""
+    """NumPy arrays; anything else is converted to one, without a copy if possible."""
 
     matrix = staticmethod(matrix)
     vector = staticmethod(vector)
 
     def numbers(self, x: Any, name: str) -> np.ndarray:
-        """[n], float32."""
+        """x as [n], float32."""
         a = np.ascontiguousarray(as_numpy(x), np.float32)
         if a.ndim != 1:
             raise InvalidError(f"{name}: of shape {list(a.shape)}; give numbers of shape [n]")
@@ -43,7 +43,7 @@ class Host:
 
 
 class Gpu:
-    """torch tensors on one GPU, worked on in the order of torch's current stream there."""
+    """torch tensors on one GPU, processed in the order of torch's current stream there."""
 
     def __init__(self, device: Any) -> None:
         import torch
@@ -51,7 +51,7 @@ class Gpu:
         self.torch, self.device = torch, device
 
     def matrix(self, x: Any, name: str = "features", columns: Optional[int] = None) -> Any:
-        """[n,d], float32, row-major."""
+        """x as [n,d], float32, row-major."""
         t = on_gpu(x)
         if t is None:
             t = self.torch.from_numpy(matrix(x, name, columns).copy())
@@ -59,12 +59,12 @@ class Gpu:
             raise InvalidError(f"{name}: {t.dtype} of shape {list(t.shape)}; give numbers of shape "
                                "[n, d]")
         if columns is not None and t.shape[1] != columns:
-            raise InvalidError(f"{name}: {t.shape[1]} numbers a row where {columns} are wanted; "
-                               "give rows of equal length")
+            raise InvalidError(f"{name}: {t.shape[1]} columns, expected {columns}; give rows of "
+                               "equal length")
         return self._here(t, "float32")
 
     def vector(self, x: Any, dtype: Any, n: Optional[int], name: str) -> Any:
-        """[n] integers of the wanted type."""
+        """x as [n] integers of the given type."""
         t = on_gpu(x)
         if t is None:
             t = self.torch.from_numpy(vector(x, dtype, n, name).copy())
@@ -76,7 +76,7 @@ class Gpu:
         return self._here(t, np.dtype(dtype).name)
 
     def numbers(self, x: Any, name: str) -> Any:
-        """[n], float32."""
+        """x as [n], float32."""
         t = on_gpu(x)
         if t.dim() != 1 or t.is_complex():
             raise InvalidError(f"{name}: of shape {list(t.shape)}; give numbers of shape [n]")
@@ -90,20 +90,20 @@ class Gpu:
 
     @contextlib.contextmanager
     def context(self, threads: int = 0, device: str = "cpu") -> Iterator[Context]:
-        """The library at work on torch's current stream.  What a call reads and writes is torch's
-        memory, which torch hands out again in the order of that stream."""
+        """A context on torch's current stream.  Calls read and write memory of torch, which torch
+        reuses in the order of that stream."""
         with _opened(self.device, threads) as c:
             stream = self.torch.cuda.current_stream(self.device).cuda_stream or _DEFAULT_STREAM
             check(lib.conr_set_stream(c.handle, stream))
             try:
                 yield c
             finally:
-                if stream != _DEFAULT_STREAM:  # whose owner may end it before our next call
+                if stream != _DEFAULT_STREAM:  # its owner may destroy it before our next call
                     check(lib.conr_set_stream(c.handle, None))
 
     def give(self, result: Any, given: Any) -> Any:
-        """The result of a call as the caller's kind of array: with the integers that torch indexes
-        with for a tensor; by DLPack for those of other packages that know it."""
+        """The result of a call as the caller's kind of array: a tensor with int64 integers, which
+        torch uses as indices; for arrays of other packages, through DLPack if they support it."""
         if is_torch(given):
             return result.long() if result.dtype == self.torch.int32 else result
         package = sys.modules.get(type(given).__module__.split(".")[0])
@@ -111,12 +111,12 @@ class Gpu:
 
 
 HOST = Host()
-_usable: Dict[Any, bool] = {}  # by device: whether the library can work there
+_usable: Dict[Any, bool] = {}  # by device: whether the library can use it
 
 
 @contextlib.contextmanager
 def _opened(device: Any, threads: int) -> Iterator[Context]:
-    """A context for a GPU, which torch is not left with as its current one."""
+    """A context for a GPU; restores torch's current device afterwards."""
     import torch
 
     with torch.cuda.device(device), context(f"cuda:{device.index}", threads) as c:
@@ -124,7 +124,7 @@ def _opened(device: Any, threads: int) -> Iterator[Context]:
 
 
 def on_gpu(x: Any) -> Optional[Any]:
-    """x as a torch tensor that shares its memory, where that is on a GPU; else None."""
+    """x as a torch tensor that shares its memory if x is on a GPU; else None."""
     if isinstance(x, np.ndarray):
         return None
     if is_torch(x):
@@ -142,8 +142,8 @@ def on_gpu(x: Any) -> Optional[Any]:
 
 
 def place_of(x: Any, threads: int = 0) -> Union[Host, Gpu]:
-    """Where a call on x works.  On the host also where x lies on a GPU that the library cannot use,
-    be it that it was built without CUDA: then x is copied there, and results back."""
+    """Where a call on x runs.  If x is on a GPU that the library cannot use, for example because it
+    was built without CUDA, the host: x is copied there, and results are copied back."""
     t = on_gpu(x)
     if t is None:
         return HOST

@@ -1,12 +1,12 @@
-"""Checkpoints of others as safetensors that `conr train --init` takes.
+"""Converts checkpoints of other programs to safetensors files for `conr train --init`.
 
     python -m conr.convert X.pth out.safetensors
 
-Reads what torch.save has written (and Lightning's .ckpt), without torch and without running
-anything in the file: a pickle may name any function, here every name that is no part of a tensor
-becomes an empty object.  Finds the encoders in it (the authors' CoNR code and ProPos: encoder_q, encoder_k;
-solo-learn: backbone, momentum_backbone; torchvision: no prefix), takes the averaged one where there
-are two, and writes it under torchvision's names.
+Reads files of torch.save (and Lightning's .ckpt), without torch and without running anything in the
+file: a pickle can name any function, but here every name that is not part of a tensor becomes an
+empty object.  Finds the encoders in the file (the authors' CoNR code and ProPos: encoder_q,
+encoder_k; solo-learn: backbone, momentum_backbone; torchvision: no prefix), takes the moving
+average if there are two, and writes it under torchvision's names.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _storages = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2"
 
 
 class _Inert:
-    """Stands for whatever else the file names: takes everything, does nothing."""
+    """Stands for anything else that the file names: accepts everything, does nothing."""
 
     def __new__(cls, *args: Any, **named: Any) -> "_Inert":
         return object.__new__(cls)
@@ -55,7 +55,7 @@ class _Inert:
 
 def _tensor(storage: np.ndarray, offset: int, size: Sequence[int], stride: Sequence[int],
             *rest: Any) -> np.ndarray:
-    """torch's view of a storage, refused where it would reach outside."""
+    """A tensor as a view of its storage; refused if it would reach outside."""
     if len(size) != len(stride) or min([offset, *size, *stride]) < 0:
         raise ValueError("a tensor's shape makes no sense")
     if 0 in size:
@@ -91,12 +91,12 @@ class _Reader(pickle.Unpickler):
         if kind == "bf16":  # the upper half of a float32
             return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
         if not isinstance(kind, str):
-            raise ValueError("numbers of a type that is not known here")
+            raise ValueError("elements of an unknown type")
         return np.frombuffer(raw, kind)
 
 
 def _flat(value: Any, name: str, out: Dict[str, np.ndarray]) -> None:
-    """Dicts within dicts as names with dots."""
+    """Flattens nested dicts into names with dots."""
     if isinstance(value, np.ndarray):
         out[name] = value
     elif isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def _flat(value: Any, name: str, out: Dict[str, np.ndarray]) -> None:
 
 
 def read_checkpoint(path: PathLike) -> Dict[str, np.ndarray]:
-    """Every tensor of a checkpoint by its name; nothing in the file is run."""
+    """All tensors of a checkpoint by name; nothing in the file is run."""
     if str(path).endswith(".safetensors"):
         return read_safetensors(path)[0]
     tensors: Dict[str, np.ndarray] = {}
@@ -123,20 +123,20 @@ def read_checkpoint(path: PathLike) -> Dict[str, np.ndarray]:
         raise
     except Exception as e:  # a damaged pickle may raise anything
         why = str(e).partition("\n")[0]
-        raise FormatError(f"{path}: no checkpoint of torch, or damaged ({why}); fetch it "
-                          "again") from e
+        raise FormatError(f"{path}: not a torch checkpoint, or damaged ({why}); "
+                          "download it again") from e
     return tensors
 
 
 def _read_old(path: PathLike) -> Dict[str, np.ndarray]:
-    """Files of torch before 1.6 are no archives; torch itself reads them, weights only."""
+    """Files of torch before 1.6 are not archives; torch itself reads them, weights only."""
     with open(path, "rb"):
         pass
     try:
         import torch
     except ImportError:
         raise FormatError(f"{path}: not an archive, perhaps of torch before 1.6; install torch, or "
-                          "save it again with a newer one") from None
+                          "save it again with a newer version") from None
 
     tensors: Dict[str, np.ndarray] = {}
 
@@ -155,10 +155,10 @@ _averaged = re.compile(r"encoder_k|momentum|target|teacher|ema")
 
 
 def _torchvision_names(tensors: Mapping[str, np.ndarray], prefix: str) -> Optional[Dict[str, str]]:
-    """Torchvision's first names of what stands under this prefix, or None.
+    """Maps first names under this prefix to torchvision's; None if there is no ResNet.
 
-    Some (ProPos, CoNR) keep the children of a ResNet in a Sequential: 0 is conv1, 1 is bn1, and the
-    four that hold blocks are the layers, wherever a pool stands between.
+    ProPos and CoNR keep the children of a ResNet in a Sequential: 0 is conv1, 1 is bn1, and the
+    four that hold blocks are the layers, whether or not there is a pool in between.
     """
     if prefix + "conv1.weight" in tensors and prefix + "layer1.0.conv1.weight" in tensors:
         return {part: part for part in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
@@ -169,7 +169,7 @@ def _torchvision_names(tensors: Mapping[str, np.ndarray], prefix: str) -> Option
 
 
 def find_encoders(tensors: Mapping[str, np.ndarray]) -> List[str]:
-    """Prefixes under which a ResNet stands, the averaged ones first, then the shorter ones."""
+    """Prefixes of the ResNets in a checkpoint: moving averages first, then by length."""
     starts = {name[:-len(end)] for name, a in tensors.items() if a.ndim == 4
               for end in ("conv1.weight", "0.weight") if name.endswith(end)}
     found = [p for p in starts if _torchvision_names(tensors, p)]
@@ -177,10 +177,10 @@ def find_encoders(tensors: Mapping[str, np.ndarray]) -> List[str]:
 
 
 def encoder(tensors: Mapping[str, np.ndarray], prefix: str) -> Dict[str, np.ndarray]:
-    """The encoder under a prefix, float32, under torchvision's names."""
+    """The encoder with this prefix, as float32 under torchvision's names."""
     names = _torchvision_names(tensors, prefix)
     if names is None:
-        raise InvalidError(f"prefix {prefix!r}: no ResNet there; --list shows where there is one")
+        raise InvalidError(f"prefix {prefix!r}: no ResNet there; --list shows the prefixes")
     out = {}
     for name, a in tensors.items():
         first, dot, rest = name[len(prefix):].partition(".")
@@ -190,7 +190,7 @@ def encoder(tensors: Mapping[str, np.ndarray], prefix: str) -> Dict[str, np.ndar
                 a, np.int64 if whole else np.float32).reshape(a.shape)
     if "layer1.0.conv3.weight" in out or "layer2.0.downsample.weight" in out:
         raise FormatError(f"{prefix or 'the encoder'}: a ResNet with bottlenecks or "
-                          "pre-activation; conr has the plain ResNet-18 and ResNet-34")
+                          "pre-activation; conr has only the plain ResNet-18 and ResNet-34")
     return out
 
 
@@ -204,7 +204,7 @@ def describe(weights: Mapping[str, np.ndarray]) -> str:
 
 def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
             online: bool = False) -> Tuple[str, Dict[str, np.ndarray]]:
-    """Writes the encoder of a checkpoint as safetensors; returns its prefix and its weights."""
+    """Writes the encoder of a checkpoint as safetensors; returns its prefix and weights."""
     tensors = read_checkpoint(source)
     found = find_encoders(tensors)
     if prefix is None:
@@ -220,14 +220,15 @@ def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conr.convert", description=(
-        "Turns a checkpoint (the authors' code, ProPos, solo-learn, torchvision) into safetensors "
-        "that conr train --init takes. Nothing in the file is run."))
-    parser.add_argument("source", help="X.pth, X.ckpt, or a file without ending")
-    parser.add_argument("target", nargs="?", help="default: the source's name with .safetensors")
-    parser.add_argument("--prefix", help="of the encoder's names, where several are there")
+        "Convert a checkpoint (authors' code, ProPos, solo-learn, torchvision) to a safetensors "
+        "file for conr train --init. Nothing in the file is run."))
+    parser.add_argument("source", help="checkpoint: X.pth, X.ckpt, or a file without extension")
+    parser.add_argument("target", nargs="?",
+                        help="file to write; default: the name of the source with .safetensors")
+    parser.add_argument("--prefix", help="prefix of the encoder, if there are several")
     parser.add_argument("--online", action="store_true",
-                        help="the trained encoder, not its moving average")
-    parser.add_argument("--list", action="store_true", help="show the encoders; write nothing")
+                        help="take the online encoder, not its moving average")
+    parser.add_argument("--list", action="store_true", help="list the encoders and write nothing")
     a = parser.parse_args(arguments)
     try:
         if a.list:

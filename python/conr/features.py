@@ -1,4 +1,4 @@
-"""Neighborhoods and boundaries of anyone's features."""
+"""Neighborhoods and boundaries of any features."""
 from __future__ import annotations
 
 from ctypes import byref, c_int
@@ -13,7 +13,7 @@ from ._places import place_of
 
 def metric_code(metric: str) -> int:
     if metric not in METRICS:
-        raise InvalidError(f"metric {metric!r}: not known; give 'cosine' or 'euclidean'")
+        raise InvalidError(f"metric {metric!r}: no such metric; give 'cosine' or 'euclidean'")
     return METRICS[metric]
 
 
@@ -22,14 +22,16 @@ def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: 
               threads: int = 0) -> Any:
     """Contextually affinitive neighbors of every row among all rows.
 
-    features: [n, d], a NumPy array, a torch tensor, or what can become one; rows need not have
-    length 1.  k neighbors are given, the row itself always first, then best first; k1 make the
-    graph, k2 pass messages, in so many layers, with similarities to the power alpha.
+    features: [n, d], a NumPy array, a torch tensor, or anything that converts to one; rows need not
+    have length 1.
+    k: neighbors per row, best first; the row itself always comes first.
+    k1: neighbors that form the graph.  k2: neighbors that pass messages, including the row itself.
+    layers: of message passing.  alpha: exponent of the similarities.
     local: plain nearest neighbors by cosine instead.  threads: 0 for all cores.
 
-    Returns [n, min(k, n)]: int32 in NumPy; for a torch tensor an int64 tensor on its device.  A
-    CUDA tensor is worked on where it lies, on torch's current stream; up to 8192 rows nothing waits
-    for the GPU, and the numbers are not checked.
+    Returns [n, min(k, n)]: int32 in NumPy; for a torch tensor, an int64 tensor on its device.  A
+    CUDA tensor is processed in place, on torch's current stream; up to 8192 rows, the call does not
+    wait for the GPU, and values are not checked.
     """
     place = place_of(features, threads)
     x = place.matrix(features)
@@ -44,7 +46,7 @@ def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: 
 
 def assign(features: Any, centroids: Any, *, metric: str = "cosine",
            threads: int = 0) -> "Assignment":
-    """The nearest centroid of each row, the lower of equals, and its distance."""
+    """The nearest centroid of each row (of equally near ones, the lower index) and its distance."""
     place = place_of(features, threads)
     x = place.matrix(features)
     centers = place.matrix(centroids, "centroids", x.shape[1])
@@ -57,7 +59,7 @@ def assign(features: Any, centroids: Any, *, metric: str = "cosine",
 
 
 class Assignment(NamedTuple):
-    """Clusters of rows, [n], and how far each row is from its centroid, [n]."""
+    """The cluster of each row, [n], and its distance to the centroid, [n]."""
 
     labels: Any
     distances: Any
@@ -67,12 +69,12 @@ def boundary(features: Any, centroids: Any, labels: Optional[Any] = None, *,
              metric: str = "cosine", normalize_centroids: bool = False, threads: int = 0) -> Any:
     """The boundary ratio of each row, in [0, 2].
 
-    0 on the own centroid, 1 half way to the nearest other, above 1 beyond.  labels: the rows'
-    clusters, 0 .. K-1; without them, those of the nearest centroids.  With metric='cosine' rows are
-    first scaled to length 1; centroids only with normalize_centroids.
+    0 on the own centroid, 1 halfway to the nearest other one, above 1 beyond that.  labels: the
+    cluster of each row, 0 .. K-1; None: the nearest centroid.  With metric='cosine', rows are first
+    scaled to length 1; centroids only with normalize_centroids.
 
-    Returns float32 [n], a tensor for a tensor.  On a GPU nothing waits: labels are not checked, and
-    one that is not in 0 .. K-1 gives NaN.
+    Returns float32 [n]; a tensor for a tensor.  On a GPU the call does not wait: labels are not
+    checked, and one outside 0 .. K-1 gives NaN.
     """
     place = place_of(features, threads)
     x = place.matrix(features)
@@ -89,8 +91,8 @@ def boundary(features: Any, centroids: Any, labels: Optional[Any] = None, *,
 
 
 def boundary_keep(ratio: Any, fraction: float) -> Any:
-    """Which rows stay when only this fraction may: bool [n], True for the smallest ratios, at least
-    one, and for all that equal the largest of them."""
+    """The boundary filter: which rows are kept if only this fraction may be, bool [n].  True for
+    the smallest ratios (at least one), and for all that equal the largest of them."""
     place = place_of(ratio)
     r = place.numbers(ratio, "ratio")
     kept = place.empty(len(r), "bool")
@@ -100,7 +102,7 @@ def boundary_keep(ratio: Any, fraction: float) -> Any:
 
 
 def boundary_fraction(epoch: int, first: float = 0.8, relax_epochs: int = 50) -> float:
-    """The fraction that is kept in a stage-2 epoch (from 1): grows linearly from `first` to 1."""
+    """The fraction kept in an epoch of stage 2 (from 1): grows linearly from `first` to 1."""
     return float(lib.conr_boundary_fraction(first, epoch, relax_epochs))
 
 

@@ -1,4 +1,4 @@
-"""k-means with scikit-learn's manners; scikit-learn itself is used where it is there."""
+"""k-means in scikit-learn's style; scikit-learn itself is used if it is installed."""
 from __future__ import annotations
 
 import inspect
@@ -28,7 +28,7 @@ except ImportError:
     HAVE_SKLEARN = False
 
     class BaseEstimator:  # type: ignore[no-redef]
-        """Parameters as scikit-learn's estimators have them."""
+        """Parameters as in scikit-learn's estimators."""
 
         def get_params(self, deep: bool = True) -> Dict[str, Any]:
             return {name: getattr(self, name)
@@ -38,7 +38,7 @@ except ImportError:
             known = self.get_params()
             for name, value in params.items():
                 if name not in known:
-                    raise ValueError(f"{name}: no parameter of {type(self).__name__}; there are "
+                    raise ValueError(f"{name}: no parameter of {type(self).__name__}; it has "
                                      + ", ".join(known))
                 setattr(self, name, value)
             return self
@@ -57,25 +57,25 @@ except ImportError:
 
 
 class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """k-means, the best of several runs from greedy k-means++.
+    """k-means, the best of several runs from greedy k-means++ seeds.
 
     Parameters
     ----------
     n_clusters : int
-        K.
+        Number of clusters K.
     metric : 'cosine' or 'euclidean'
         cosine: rows are first scaled to length 1.
     n_init : int
-        Runs; the best is kept.
+        Number of runs; the best one is kept.
     max_iter : int
-        Iterations of one run, at most.
+        Most iterations of one run.
     tol : float
-        A run ends when the squared shifts of the centroids add up to this much of the features'
-        mean variance.
+        A run ends when the squared shifts of the centroids add up to this fraction of the mean
+        variance of the features.
     random_state : int or None
-        The seed; None is 1: the same input gives the same bits.
+        The seed; None means 1, so that the same input gives the same bits.
     device : str
-        'cpu', or 'auto' for the fastest there is; for arrays of the host.  Those on a GPU are
+        For host arrays: 'cpu', or 'auto' for the fastest device available.  Arrays on a GPU are
         clustered there.
     threads : int
         0 for all cores.
@@ -83,16 +83,16 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
     Attributes
     ----------
     labels_ : int32 [n]
-        Of a CUDA tensor: an int64 tensor on its device, as which predict gives them, too.
+        For a CUDA tensor: an int64 tensor on its device; likewise from predict.
     cluster_centers_ : float32 [K, d]
-        Plain means (of the unit rows, where the metric is cosine: not scaled to length 1).  Of a
-        CUDA tensor: a tensor on its device.
+        Plain means (with metric='cosine' of the unit rows, themselves not scaled to length 1).  For
+        a CUDA tensor: a tensor on its device.
     inertia_ : float
-        Sum of squared distances, or of 1 - cos, of rows to their centroids.
+        Sum over rows of the squared distance, or 1 - cos, to their centroid.
     n_iter_ : int
         Iterations of the best run.
     history_ : list of dict
-        One record an iteration, of all runs; pandas.DataFrame(history_) is a table.
+        One record per iteration, of all runs; pandas.DataFrame(history_) is a table.
     """
 
     def __init__(self, n_clusters: int = 8, *, metric: str = "cosine", n_init: int = 10,
@@ -108,12 +108,12 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         self.threads = threads
 
     def fit(self, X: Any, y: Any = None) -> "KMeans":
-        """Clusters the rows of X, [n, d].  y is not looked at."""
+        """Clusters the rows of X, [n, d].  y is ignored."""
         place = place_of(X, self.threads)
-        x = self._rows_there(X, place) if isinstance(place, Gpu) else self._rows(X, reset=True)
+        x = self._rows_on_gpu(X, place) if isinstance(place, Gpu) else self._rows(X, reset=True)
         if len(x) < self.n_clusters:
-            raise InvalidError(f"n_samples={len(x)}: fewer than n_clusters={self.n_clusters}; ask "
-                               "for fewer clusters")
+            raise InvalidError(f"n_samples={len(x)}: fewer than n_clusters={self.n_clusters}; "
+                               "give fewer clusters")
         o = lib.conr_kmeans_defaults()
         o.clusters, o.metric = self.n_clusters, metric_code(self.metric)
         o.restarts, o.iterations, o.tolerance = self.n_init, self.max_iter, self.tol
@@ -152,7 +152,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
                       threads=self.threads).labels
 
     def transform(self, X: Any) -> np.ndarray:
-        """Distances of each row to every centroid, float32 [n, K]."""
+        """The distance of each row to every centroid, float32 [n, K]."""
         self._check_fitted()
         x = self._rows(X)
         return np.stack([assign(x, center[None], metric=self.metric,
@@ -160,7 +160,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
                          for center in self.cluster_centers_], axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus what inertia_ would be of these rows."""
+        """Minus the inertia of these rows."""
         self._check_fitted()
         away = assign(self._rows(X), self.cluster_centers_, metric=self.metric,
                       threads=self.threads).distances.astype(np.float64)
@@ -179,14 +179,14 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         elif not hasattr(self, "cluster_centers_"):
             raise ValueError("KMeans: not fitted yet; call fit first")
 
-    def _rows_there(self, X: Any, place: Gpu) -> Any:
-        """On the GPU, to be clustered there."""
+    def _rows_on_gpu(self, X: Any, place: Gpu) -> Any:
+        """X on the GPU, to be clustered there."""
         x = place.matrix(X, "X")
         self.n_features_in_ = x.shape[1]
         return x
 
     def _rows(self, X: Any, reset: bool = False) -> np.ndarray:
-        """Checked by scikit-learn where it is there: its words are what its users know."""
+        """X checked by scikit-learn if installed: its users know its messages."""
         if is_torch(X) or hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
             X = as_numpy(X)
         if HAVE_SKLEARN:

@@ -1,7 +1,7 @@
 """Scores of clusterings.
 
-Labels are integers or anything that can be told apart and sorted (names, for instance).  A sample
-whose true label is -1 is unlabeled and left out.
+Labels are integers or anything that can be compared and sorted, such as names.  Samples whose true
+label is -1 are unlabeled and left out.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["nmi", "acc", "ari", "balanced_acc", "scores", "confusion", "Confusio
 
 
 def _integers(labels: Any, name: str) -> Tuple[np.ndarray, Optional[np.ndarray]]:
-    """int64 [n], and the names they stand for where they are not themselves."""
+    """Labels as int64 [n], and the values that they stand for (None if they are integers)."""
     a = as_numpy(labels)
     if a.ndim != 1:
         raise InvalidError(f"{name}: of shape {list(a.shape)}; give labels of shape [n]")
@@ -50,7 +50,7 @@ def nmi(truth: Any, pred: Any) -> float:
 
 
 def acc(truth: Any, pred: Any) -> float:
-    """The share on the best one-to-one match of clusters and classes (Hungarian)."""
+    """Accuracy under the best one-to-one match of clusters and classes (Hungarian algorithm)."""
     return scores(truth, pred)["acc"]
 
 
@@ -60,22 +60,22 @@ def ari(truth: Any, pred: Any) -> float:
 
 
 def balanced_acc(truth: Any, pred: Any) -> float:
-    """The mean over the classes of their share on ACC's match."""
+    """Accuracy of each class under the match of ACC, averaged over classes."""
     return scores(truth, pred)["balanced_acc"]
 
 
 class Confusion(NamedTuple):
-    """How clusters and classes meet, both in ascending order of their labels."""
+    """Counts of cluster-class pairs, both in ascending order of their labels."""
 
     clusters: np.ndarray  #: [clusters] labels
     classes: np.ndarray  #: [classes] labels
     counts: np.ndarray  #: [clusters, classes]
-    match: np.ndarray  #: [clusters] position of the class that ACC gives a cluster, or -1
+    match: np.ndarray  #: [clusters] index of the class that ACC matches to it, or -1
     purity: np.ndarray  #: [clusters] share of the largest class
 
 
 def confusion(truth: Any, pred: Any) -> Confusion:
-    """Counts of every cluster and class, ACC's match, and the clusters' purity."""
+    """Counts of every cluster and class, the match of ACC, and the purity of each cluster."""
     t, class_names = _integers(truth, "truth")
     p, cluster_names = _integers(pred, "pred")
     _pair(t, p)
@@ -97,14 +97,14 @@ def confusion(truth: Any, pred: Any) -> Confusion:
 def purity(ids: Any, labels: Any, kept: Optional[Any] = None) -> np.ndarray:
     """The mean share of a row's own class among its first 1, 2, ... k-1 neighbors.
 
-    ids: [n, k] from conr.neighbors; kept: bool [n], rows that count as anchors.
+    ids: [n, k] from conr.neighbors; kept: bool [n], the rows that count as anchors; None: all.
     """
     a = np.ascontiguousarray(as_numpy(ids), np.int32)
     if a.ndim != 2:
         raise InvalidError(f"ids: of shape {list(a.shape)}; give neighbors of shape [n, k]")
     t, _ = _integers(labels, "labels")
     if len(t) != len(a):
-        raise InvalidError(f"labels: {len(t)}, of {len(a)} rows; give one for each row")
+        raise InvalidError(f"labels: {len(t)} for {len(a)} rows; give one per row")
     mask = None if kept is None else vector(kept, np.uint8, len(a), "kept")
     out = np.empty(max(0, a.shape[1] - 1))
     check(lib.conr_purity(address(a), *a.shape, address(t), address(mask), address(out)))
@@ -113,7 +113,7 @@ def purity(ids: Any, labels: Any, kept: Optional[Any] = None) -> np.ndarray:
 
 def silhouette(features: Any, labels: Any, *, metric: str = "cosine", seed: int = 1,
                threads: int = 0) -> float:
-    """The mean silhouette in [-1, 1]; from 20,000 rows on, of a sample of the rows."""
+    """The mean silhouette, in [-1, 1]; from 20,000 rows on, over a sample of the rows."""
     x = matrix(features)
     numbers, _ = _integers(labels, "labels")
     own = vector(np.unique(numbers, return_inverse=True)[1], np.int32, len(x), "labels")
@@ -129,7 +129,8 @@ def knn(features: Any, labels: Any, query: Optional[Any] = None,
         threads: int = 0) -> float:
     """Weighted k-nearest-neighbor accuracy by cosine.
 
-    Of the rows of `query` among those of `features`; without them, of each row among the others.
+    The rows of `query` are classified by those of `features`; without `query`, each row by all the
+    others.
     """
     x = matrix(features)
     known = vector(labels, np.int64, len(x), "labels")

@@ -1,7 +1,7 @@
 """safetensors files: weights by name, without another package.
 
-A file is eight bytes with the length of a JSON header, the header, and the numbers one after
-another; the header gives each tensor's type, shape and place.
+A file consists of eight bytes with the length of a JSON header, the header, and the data; the
+header gives the type, shape and position of each tensor.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 def read_safetensors(path: PathLike) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
-    """(tensors by name, the file's notes).  The arrays share one read-only block; bf16 becomes
+    """(tensors by name, metadata of the file).  The arrays share one read-only block; bf16 becomes
     float32."""
     data = memoryview(Path(path).read_bytes())
     try:
@@ -34,13 +34,14 @@ def read_safetensors(path: PathLike) -> Tuple[Dict[str, np.ndarray], Dict[str, s
         body = data[8 + length:]
         return {name: _tensor(about, body) for name, about in header.items()}, notes
     except (struct.error, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise FormatError(f"{path}: no safetensors file, or cut short ({e}); fetch it again") from e
+        raise FormatError(f"{path}: not a safetensors file, or cut short ({e}); download it "
+                          "again") from e
 
 
 def _tensor(about: Mapping[str, Any], body: memoryview) -> np.ndarray:
     first, last = about["data_offsets"]
     if not 0 <= first <= last <= len(body):
-        raise ValueError("numbers lie outside the file")
+        raise ValueError("a tensor lies outside the file")
     raw = body[first:last]
     if about["dtype"] == "BF16":  # the upper half of a float32
         values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
@@ -51,13 +52,13 @@ def _tensor(about: Mapping[str, Any], body: memoryview) -> np.ndarray:
 
 def write_safetensors(path: PathLike, tensors: Mapping[str, Any],
                       notes: Optional[Mapping[str, str]] = None) -> None:
-    """Writes arrays or torch tensors by name; complete, or not at all."""
+    """Writes arrays or torch tensors by name; the file is written completely or not at all."""
     header: Dict[str, Any] = {"__metadata__": dict(notes)} if notes else {}
     arrays, at = [], 0
     for name, tensor in tensors.items():
         a = as_numpy(tensor)
         if a.dtype.newbyteorder("<") not in _names:
-            raise FormatError(f"{name}: numbers of type {a.dtype}; give floats or integers")
+            raise FormatError(f"{name}: elements of type {a.dtype}; give floats or integers")
         a = np.ascontiguousarray(a, a.dtype.newbyteorder("<")).reshape(a.shape)
         header[name] = {"dtype": _names[a.dtype], "shape": list(a.shape),
                         "data_offsets": [at, at + a.nbytes]}

@@ -1,10 +1,10 @@
 """SimSiam + CoNR in PyTorch, complete: two stages on the bundled sample of Fashion-MNIST.
 
     python python/examples/simsiam_conr.py --epochs 20 --stage1-epochs 12
-    python python/examples/simsiam_conr.py --images 512 --epochs 2 --stage1-epochs 1  # a look
+    python python/examples/simsiam_conr.py --images 512 --epochs 2 --stage1-epochs 1  # a quick look
 
-Stage 1 is SimSiam. Stage 2 changes three things: k-means once an epoch, the fraction of samples that
-are kept, and ConAffLoss in place of the negative cosine.
+Stage 1 is SimSiam. Stage 2 changes three things: k-means once per epoch, the fraction of samples
+kept, and ConAffLoss in place of the negative cosine.
 """
 import argparse
 import gzip
