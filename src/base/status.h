@@ -11,7 +11,7 @@
 /* Sets this thread's message, "WHAT: WHY; REMEDY" (no newline), and returns code. */
 int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* fail(CONR_ENOMEM, ...) for an allocation of so many bytes. */
+/* fail(CONR_ENOMEM, ...) for an allocation of `bytes` bytes. */
 int fail_memory(const char *what, double bytes);
 
 /* For functions with `int rc = 0;` and a label `done:` that frees everything and returns rc. */
