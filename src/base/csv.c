@@ -50,7 +50,7 @@ void csv_close(csv *c) {
     *c = (csv){0};
 }
 
-/* Copies a quoted text to *to, without the quotes.  from: behind the opening quote.  Returns what
+/* Copies a quoted text to *to, without the quotes.  from: past the opening quote.  Returns what
  * follows the closing one, or NULL if there is none. */
 static char *unquote(char *from, char **to) {
     while (*from) {

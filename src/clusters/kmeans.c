@@ -2,7 +2,8 @@
  *
  * Every call exists in two forms: for arrays in host memory and for arrays in device memory.  The
  * runs themselves are made by the host code (kmeans_host; seeding.c, lloyd.c, swap.c) or by the
- * device's own operation (kmeans_device), whichever the device has. */
+ * device's own operation (kmeans_device), whichever the device has.  Long because both share the
+ * bookkeeping of runs over ranks. */
 #include "clusters/kmeans.h"
 
 #include "base/memory.h"

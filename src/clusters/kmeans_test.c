@@ -1,4 +1,4 @@
-/* kmeans_test.c: k-means against plain Lloyd, its promises, and difficult inputs. */
+/* kmeans_test.c: k-means against plain Lloyd, what holds for every result, and difficult inputs. */
 #include "base/test_help.h"
 
 #include "base/rng.h"

@@ -114,8 +114,8 @@ static void refuses_devices(void **state) {
     assert_fails(CONR_EINVAL, "threads: -1", device_open("cpu", -1, &none));
     assert_fails(CONR_EDEVICE, "no CUDA", device_open("cuda:0", 0, &none));
     void *p;
-    assert_fails(CONR_ENOMEM, "no memory", dev->op.alloc(dev, SIZE_MAX, &p));
-    assert_fails(CONR_ENOMEM, "no memory", dev->op.alloc(dev, (size_t)1 << 60, &p));
+    assert_fails(CONR_ENOMEM, "not enough memory", dev->op.alloc(dev, SIZE_MAX, &p));
+    assert_fails(CONR_ENOMEM, "not enough memory", dev->op.alloc(dev, (size_t)1 << 60, &p));
     device_close(dev);
 }
 

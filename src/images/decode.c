@@ -136,7 +136,7 @@ static uint32_t little32(const unsigned char *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Chunks of a RIFF file: four letters, a size, so many bytes, padded to an even number. */
+/* Chunks of a RIFF file: four letters, a size, the bytes, padded to an even number. */
 static int webp_orientation(const unsigned char *bytes, size_t n) {
     for (size_t at = 12; at + 8 <= n;) {
         size_t size = little32(bytes + at + 4), left = n - at - 8;

@@ -35,7 +35,7 @@ static void on_read(png_structp png, png_bytep out, size_t n) {
     j->at += n;
 }
 
-/* Chunks: length, four letters, so many bytes, a checksum.  libpng allocates as much memory for an
+/* Chunks: length, four letters, the bytes, a checksum.  libpng allocates as much memory for an
  * eXIf as the chunk claims, so it has to ignore that, and profiles and texts as well. */
 static int find_orientation(const unsigned char *bytes, size_t n) {
     for (size_t at = 8; at + 12 <= n;) {

@@ -12,8 +12,8 @@
 
 #include <zlib.h>
 
-/* Lossless files may differ from Pillow by a level where 16 bits become 8.  JPEG and lossy WebP are
- * decoded by libraries that may round otherwise than Pillow's: 3 levels, and half of one on
+/* Lossless files may differ from Pillow by a level when 16 bits become 8.  JPEG and lossy WebP are
+ * decoded by libraries that may round differently from Pillow's: 3 levels, and half of one on
  * average; on one machine they share the library and the bytes are equal. */
 static const struct {
     const char *name;

@@ -1,4 +1,4 @@
-/* images.h: what stands behind a `conr_images *`. */
+/* images.h: the structure of a conr_images. */
 #ifndef CONR_IMAGES_H
 #define CONR_IMAGES_H
 

@@ -1,7 +1,7 @@
-/* loader_test.c: batches made ahead are the same bits for any number of workers.
+/* loader_test.c: batches have the same bits for any number of workers.
  *
  *     loader_test                                  the tests
- *     loader_test --time SRC SIZE WORKERS STEPS    two views a image, batches of 256, as JSON */
+ *     loader_test --time SRC SIZE WORKERS STEPS    two views per image, batches of 256, as JSON */
 #include "images/loader.h"
 
 #include "base/rng.h"
