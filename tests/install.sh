@@ -39,11 +39,11 @@ export PKG_CONFIG_PATH=$x/lib/pkgconfig
 flags=$(nm -D "$x/lib/libconr.so" | grep -q __asan_init && echo -fsanitize=address,undefined)
 "${CC:-cc}" $flags "$work/user.c" $(pkg-config --cflags --libs conr) -Wl,-rpath,"$x/lib" -o "$work/user" || complain "pkg-config: does not compile"
 [ "$("$work/user")" = "$(pkg-config --modversion conr) 1" ] || complain "pkg-config: the program said '$("$work/user" 2>&1)'"
-readelf -d "$work/user" | grep -q 'NEEDED.*libconr\.so\.0\]' || complain "the program is not bound to libconr.so.0"
+readelf -d "$work/user" | grep -q 'NEEDED.*libconr\.so\.0\]' || complain "the program is not linked to libconr.so.0"
 if command -v c++ >/dev/null; then
     echo '#include <conr.h>
 int main() { return conr_version()[0] != 48; }' >"$work/user.cc"
-    c++ -fsyntax-only $(pkg-config --cflags conr) "$work/user.cc" || complain "conr.h: not for C++"
+    c++ -fsyntax-only $(pkg-config --cflags conr) "$work/user.cc" || complain "conr.h: does not compile as C++"
 fi
 mkdir "$work/cmake" && cat >"$work/cmake/CMakeLists.txt" <<C
 cmake_minimum_required(VERSION 3.16)
