@@ -40,7 +40,7 @@ export PKG_CONFIG_PATH=$x/lib/pkgconfig
 flags=$(nm -D "$x/lib/libconr.so" | grep -q __asan_init && echo -fsanitize=address,undefined)
 "${CC:-cc}" $flags "$work/user.c" $(pkg-config --cflags --libs conr) -Wl,-rpath,"$x/lib" -o "$work/user" || complain "pkg-config: does not compile"
 [ "$("$work/user")" = "$(pkg-config --modversion conr) 1" ] || complain "pkg-config: the program said '$("$work/user" 2>&1)'"
-readelf -d "$work/user" | grep -q 'NEEDED.*libconr\.so\.0\]' || complain "the program is not bound to libconr.so.0"
+readelf -d "$work/user" | grep -q 'NEEDED.*libconr\.so\.0\]' || complain "the program is not linked to libconr.so.0"
 
 # the header: C99 and C++, without a warning; and the program that it opens with, as it stands there
 strict="-Wall -Wextra -Wpedantic -Werror -fsyntax-only"

@@ -61,20 +61,20 @@ recipe=(--recipe "$work/tiny.yaml" --data "$data")
 losses() { grep -o '"loss":[^,]*' "$work/$1/log.jsonl" | cut -c8-; }
 
 # ---- the same training on one and on two ranks, reported once
-OMPI_COMM_WORLD_SIZE= "$conr" train "${recipe[@]}" --out "$work/one" --device cpu --threads 1 --quiet >"$work/one.out" || complain "alone: exit $?"
+OMPI_COMM_WORLD_SIZE= "$conr" train "${recipe[@]}" --out "$work/one" --device cpu --threads 1 --quiet >"$work/one.out" || complain "one rank: exit $?"
 ok 2 train "${recipe[@]}" --out "$work/two"
 [ "$(grep -c '^NMI' "$work/out")" = 1 ] || complain "not one result: $(cat "$work/out")"
-[ "$(grep -c '^epoch 4 ' "$work/err")" = 1 ] || complain "not one voice: $(cat "$work/err")"
+[ "$(grep -c '^epoch 4 ' "$work/err")" = 1 ] || complain "more than one rank prints: $(cat "$work/err")"
 paste <(losses one) <(losses two) | awk 'function abs(x) { return x < 0 ? -x : x } { if (abs($1 - $2) > 1e-3) bad = 1 } END { exit bad || NR < 8 }' ||
     complain "losses differ: $(paste <(losses one) <(losses two))"
-[ "$(wc -l <"$work/one/log.jsonl")" = "$(wc -l <"$work/two/log.jsonl")" ] || complain "the log of two ranks is another"
-cmp -s <(cut -d, -f1,2 "$work/one/labels.csv") <(cut -d, -f1,2 "$work/two/labels.csv") || complain "two ranks end in other labels"
+[ "$(wc -l <"$work/one/log.jsonl")" = "$(wc -l <"$work/two/log.jsonl")" ] || complain "the log of two ranks differs"
+cmp -s <(cut -d, -f1,2 "$work/one/labels.csv") <(cut -d, -f1,2 "$work/two/labels.csv") || complain "two ranks end with other labels"
 
 # ---- features: the ranks share the work, one writes
 for n in 1 2; do
     many $n neighbors "$work/one/embeddings.npy" --out "$work/near$n.npy" --k 5 || complain "neighbors by $n: $(cat "$work/err")"
     many $n kmeans "$work/one/embeddings.npy" --clusters 4 --out "$work/labels$n.npy" || complain "kmeans by $n: $(cat "$work/err")"
-    [ "$(grep -c 'objective' "$work/err")" = 1 ] || complain "kmeans by $n: not one voice: $(cat "$work/err")"
+    [ "$(grep -c 'objective' "$work/err")" = 1 ] || complain "kmeans by $n: more than one rank prints: $(cat "$work/err")"
 done
 cmp -s "$work/near1.npy" "$work/near2.npy" || complain "two ranks find other neighbors"
 cmp -s "$work/labels1.npy" "$work/labels2.npy" || complain "two ranks find other clusters"
@@ -119,7 +119,7 @@ over() {
     [ $((SECONDS - started)) -le "$2" ] || complain "$1: ended after $((SECONDS - started)) s"
     for pid in $pids; do
         for ((i = 0; i < 100; i++)); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
-        [ $i -lt 100 ] || complain "$1: process $pid lives on"
+        [ $i -lt 100 ] || complain "$1: process $pid is still running"
     done
     [ -e "$work/$1/checkpoint.safetensors" ] || complain "$1: no checkpoint"
 }
@@ -135,14 +135,14 @@ goes() {
         [ "${now:-0}" -gt $((at + 8)) ] && break
         sleep 0.05
     done
-    [ "${now:-0}" -gt $((at + 8)) ] || complain "$1: does not go on: $(cat "$work/err")"
+    [ "${now:-0}" -gt $((at + 8)) ] || complain "$1: does not resume: $(cat "$work/err")"
     kill -TERM $job 2>/dev/null
     wait $job 2>/dev/null
 }
 begin killed 2
 kill -9 "$(echo "$pids" | tail -1)"
 over killed 10
-[ "$(cat "$work/out" "$work/err" | grep -ciE 'kill|signal 9|BAD TERMINATION')" -ge 1 ] || complain "a killed rank: no word of it: $(cat "$work/err")"
+[ "$(cat "$work/out" "$work/err" | grep -ciE 'kill|signal 9|BAD TERMINATION')" -ge 1 ] || complain "a killed rank is not reported: $(cat "$work/err")"
 goes killed 4
 begin stopped 2
 kill -INT "$(echo "$pids" | head -1)"

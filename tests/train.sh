@@ -70,7 +70,7 @@ has "NMI 0."
 for file in options.yaml log.jsonl checkpoint.safetensors model.safetensors embeddings.npy centroids.npy labels.csv data.json report.html DONE; do
     [ -s "$work/whole/$file" ] || complain "a run lacks $file"
 done
-[ "$(wc -l <"$work/whole/labels.csv")" = $((n + 1)) ] || complain "labels.csv has not $n images"
+[ "$(wc -l <"$work/whole/labels.csv")" = $((n + 1)) ] || complain "labels.csv does not have $n images"
 head -1 "$work/whole/labels.csv" | grep -q '^path,cluster,distance,boundary,label' || complain "labels.csv: $(head -1 "$work/whole/labels.csv")"
 refused 1 "finished run" train "${recipe[@]}" --out "$work/whole"
 ok train --resume --data "$data" --out "$work/whole"
@@ -82,7 +82,7 @@ ok eval --truth "$work/whole/labels.csv" --truth-column label --pred "$work/whol
 # a report made again from the files equals that of the training, for any number of threads; moved images are found
 ok report "$work/whole" --out "$work/one.html"
 has "$n images in"
-cmp -s "$work/one.html" "$work/whole/report.html" || complain "conr report differs from the training's"
+cmp -s "$work/one.html" "$work/whole/report.html" || complain "conr report differs from the report of the training"
 one=(--threads 2)
 ok report "$work/whole" --out "$work/two.html"
 one=(--threads 1)
@@ -184,7 +184,7 @@ ok assign "$work/whole" "$work/twins" --out "$work/a.csv" --sort-into "$work/sor
 [ "$(find -L "$work/sorted/links" -type f | xargs readlink -f | sort -u | wc -l)" = 40 ] || complain "--sort-into: links to other than 40 files"
 ok assign "$work/whole" "$work/twins" --out "$work/a.csv" --sort-into "$work/sorted/copies" --copy
 [ "$(find "$work/sorted/copies" -type f | wc -l)" = 40 ] || complain "--copy: not 40 files"
-[ "$(ls "$work/sorted" | wc -l)" = 3 ] || complain "--sort-into left something beside: $(ls "$work/sorted")"
+[ "$(ls "$work/sorted" | wc -l)" = 3 ] || complain "--sort-into left other files: $(ls "$work/sorted")"
 # names that a CSV must quote: what conr writes it also reads, after the training above all
 mkdir "$work/odd"
 i=0
