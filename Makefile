@@ -1,17 +1,18 @@
-# The front door.  `make test` and `make demo` are all a newcomer needs; CMake does the work.
+# The entry point: `make demo` and `make test` are all a newcomer needs.  CMake does the work.
 #
 #   make            build the library and the program into build/
-#   make deps       install what is missing, with apt
+#   make deps       install missing packages with apt
 #   make demo       build, cluster the bundled sample, print NMI, ACC and ARI, write demo/report.html
 #   make test       build, run every test that needs no GPU
-#   make test-long  the slow ones too: sanitizers over everything, reports in a browser,
-#                   ranks under mpirun, fuzzing
-#   make test-cuda  the tests that need an NVIDIA GPU
+#   make test-long  also run the slow tests: sanitizers over everything, fuzzing, reports in a
+#                   browser, ranks under mpirun
+#   make test-cuda  run the tests that need an NVIDIA GPU
 #   make bench      measure this machine
 #   make cuda       build with the CUDA backend into build-cuda/ (needs nvcc and cuDNN 9)
 #   make install    install into PREFIX (/usr/local)
-#   make format     put the code into its format;  make check-format only looks
-#   make clean      remove everything that was built
+#   make format     format the code; make check-format only checks
+#   make clean      remove all builds
+#   make help       print this list
 
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
@@ -19,7 +20,7 @@ sources = $(shell find include src cli fuzz -name '*.[ch]' -o -name '*.cu' -o -n
 
 all: build/built
 
-# Configures a preset where that has not been done.
+# Configures a preset if that has not been done.
 build%/build.ninja: CMakeLists.txt CMakePresets.json
 	@cmake --preset $(or $(patsubst -%,%,$*),cpu) >/dev/null
 	@touch $@
@@ -27,15 +28,18 @@ build/build.ninja: CMakeLists.txt CMakePresets.json | deps
 	@cmake --preset cpu >/dev/null
 	@touch $@
 
-.PHONY: all deps demo test test-long test-cuda bench cuda install format check-format clean build/built
+.PHONY: all help deps demo test test-long test-cuda bench cuda install format check-format clean build/built
 
 build/built: build/build.ninja
 	@cmake --build build -j $(JOBS)
 
+help:
+	@sed -n "s/^#   //p" Makefile
+
 deps:
 	@scripts/deps.sh
 
-# K-means on pixels, then training: the sample's scores, and demo/report.html to look at.
+# k-means on pixels, then training: scores on the sample, and demo/report.html for the browser.
 demo: build/built
 	@scripts/demo.sh
 
@@ -55,7 +59,7 @@ cuda: deps
 test-cuda: cuda
 	@ctest --test-dir build-cuda --output-on-failure -L cuda
 
-# DESTDIR=... puts a staged installation elsewhere; the loader's cache is told of a real one.
+# DESTDIR=... stages the installation elsewhere; only a real one updates the cache of the loader.
 install: build/built
 	@cmake --install build --prefix $(PREFIX) | grep -v '^-- Up-to-date'
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""conr beside Pillow and torchvision on this machine, in one run: decoding, and random views.
+"""Compares conr with Pillow and torchvision on this machine, in one run: decoding and random views.
 
     bench/images.py [--build DIR] [--cifar DIR] [--jpegs N] [--json]
 
-Needs python3-pil, python3-torch, python3-torchvision, and the test programs of a build (DIR, build/
-if not given).  --cifar: a folder of CIFAR-10 binary files; without it views are timed on noise only.
-Both sides use one core; times are of that core (CPU seconds), the best of a few turns, so that other
-work on the machine matters little.  The JPEGs are made up: 500 x 375 pixels, about 100 kB, as
-ImageNet's; they are decoded and resized to a short side of SIDE by the same filter (bicubic); beside
-that Pillow with its draft mode (scaling while decoding), and with the cheaper bilinear filter.
+Needs python3-pil, python3-torch, python3-torchvision, and the test programs of a build (default:
+build/).  --cifar: a folder of CIFAR-10 binary files; without it, views are timed only on noise.
+Both sides use one core; times are CPU seconds, the best of a few rounds, so that other work on the
+machine matters little.  The JPEGs are synthetic, of a size like those of ImageNet: 500 x 375 pixels,
+about 100 kB.  They are decoded and resized to a short side of SIDE with the same filter (bicubic);
+Pillow also with its draft mode (scaling during decoding), and with the cheaper bilinear filter.
 """
 import argparse
 import io
@@ -25,12 +25,12 @@ import torch
 import torchvision.transforms as T
 from PIL import Image
 
-SIDES = (128, 192, 256)  # what 64, 96 and 224 pixel encoders store
+SIDES = (128, 192, 256)  # stored for encoders of 64, 96 and 224 pixels
 DISTINCT = 100           # JPEGs made; the folder has links to them
 
 
 def best(function, turns=3):
-    """Least CPU seconds of a call."""
+    """The least CPU seconds of a call."""
     times = []
     for _ in range(turns):
         start = time.process_time()
@@ -47,7 +47,7 @@ def run(build, *words):
 # Decoding
 
 def make_jpeg(rng):
-    """Colors, edges and grain of a photograph, roughly."""
+    """An image with colors, edges and grain somewhat like a photograph."""
     small = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8))
     image = np.asarray(small.resize((500, 375), Image.BICUBIC)).astype(np.float32)
     for _ in range(40):
@@ -113,7 +113,7 @@ def pipeline(size, blur):
 
 
 def torch_views(images, size, blur):
-    """torchvision on float tensors, antialias on."""
+    """torchvision on float tensors, with antialiasing."""
     crop, rest = T.RandomResizedCrop(size), T.Compose(pipeline(size, blur))
     for x in images:
         y, x0, h, w = crop.get_params(x, crop.scale, crop.ratio)
@@ -121,7 +121,7 @@ def torch_views(images, size, blur):
 
 
 def pillow_views(images, size, blur):
-    """torchvision on Pillow's images, as most training scripts do."""
+    """torchvision on Pillow images, as in most training scripts."""
     steps = pipeline(size, blur)
     whole = T.Compose([T.RandomResizedCrop(size), *steps[:-1], T.ToTensor(), steps[-1]])
     for image in images:
@@ -154,7 +154,7 @@ def print_table(title, rows):
 
 def main():
     here = pathlib.Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description="Decoding and views beside Pillow and torchvision.")
+    parser = argparse.ArgumentParser(description="Compare decoding and views with Pillow and torchvision.")
     parser.add_argument("--build", type=pathlib.Path, default=here.parent / "build")
     parser.add_argument("--cifar", help="folder of CIFAR-10 binary files")
     parser.add_argument("--jpegs", type=int, default=5000)

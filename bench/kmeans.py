@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""k-means beside scikit-learn and faiss, in one run on the same features.
+"""Compares k-means with scikit-learn and faiss, in one run on the same features.
 
     bench/kmeans.py build/libconr.so [--restarts 10] [--threads 2] [--rows 60000]
 
-Needs python3-sklearn and python3-faiss. Euclidean on unit rows, the same number of restarts for all;
-scikit-learn with its defaults, faiss on all rows (`full`, 25 iterations as by default) and as it
-comes (`default`: it trains on a sample of 256 rows a cluster). Objectives are computed here, in
-float64, from the centroids that each one returns. BLAS is what the process finds: Debian's plain
-libblas is slow, so put OpenBLAS or BLIS into LD_LIBRARY_PATH for a fair comparison. `cpu` is what all
-threads together took: it can be compared on a busy machine too.
+Needs python3-sklearn and python3-faiss. Euclidean distance on unit rows, the same number of restarts
+for all; scikit-learn with its defaults, faiss on all rows (`full`, 25 iterations, its default) and
+with its defaults (`default`: it trains on a sample of 256 rows per cluster). Objectives are computed
+here, in float64, from the centroids returned. BLAS is the one that the process finds: Debian's plain
+libblas is slow, so put OpenBLAS or BLIS into LD_LIBRARY_PATH for a fair comparison. `cpu` is the time
+of all threads together, which can also be compared on a busy machine.
 """
 import argparse
 import time

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Neighborhoods beside the peers that exist, in one run on the same features.
+"""Compares neighborhoods with those of other libraries, in one run on the same features.
 
     bench/neighbors.py build/libconr.so [--threads 2] [--rows 60000]
 
-Contextually affinitive neighbors of batches and of a whole set; for the plain nearest neighbors
-inside, faiss' exact search (IndexFlatIP) and scikit-learn's brute force; for the affinitive ones of
-a batch, the same steps with NumPy's dense matrices, which is what one would write without conr.
-Needs python3-sklearn and python3-faiss; about BLAS see kmeans.py.
+Contextually affinitive neighbors of batches and of a whole set.  The peers are: for the plain
+nearest neighbors inside, the exact search of faiss (IndexFlatIP) and the brute force of
+scikit-learn; for the affinitive ones of a batch, the same steps with dense NumPy matrices, which is
+what one would write without conr.  Needs python3-sklearn and python3-faiss; about BLAS, see
+kmeans.py.
 """
 import argparse
 import resource

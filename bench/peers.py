@@ -1,4 +1,4 @@
-"""What the scripts of bench/ share: features, and libconr through ctypes."""
+"""Shared by the scripts of bench/: test features, and libconr through ctypes."""
 import ctypes
 import gzip
 
@@ -8,8 +8,8 @@ FASHION = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"  # data
 
 
 def mixture(n, d=256, classes=30, seed=1):
-    """Unit rows around `classes` centers of unequal share, each class with 16 directions of its own:
-    what learned features look like."""
+    """Unit rows around `classes` centers of unequal size, each class with 16 directions of its own,
+    similar to learned features."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(classes, n, p=rng.dirichlet(np.full(classes, 5.0)))
     x = rng.standard_normal((classes, d)).astype(np.float32)[labels]
@@ -21,7 +21,7 @@ def mixture(n, d=256, classes=30, seed=1):
 
 
 def fashion(n, d=256):
-    """Fashion-MNIST's pixels on their first d principal axes."""
+    """The pixels of Fashion-MNIST, projected on their first d principal axes."""
     with gzip.open(FASHION) as f:
         x = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 784)[:n].astype(np.float32) / 255
     x -= x.mean(0)
@@ -34,7 +34,7 @@ def features(n):
     try:
         yield "fashion", fashion(n)
     except FileNotFoundError:
-        print("fashion    left out: install dataset-fashion-mnist")
+        print("fashion    skipped: install dataset-fashion-mnist")
 
 
 class KmeansOptions(ctypes.Structure):

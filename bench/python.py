@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What the Python package costs beside the C call, and the same neighborhoods in torch.
+"""Compares conr.neighbors with the C function that it wraps, and with the same computation in torch.
 
     make && python3 bench/python.py [--threads N]
     make cuda && CONR_LIBRARY=build-cuda/libconr.so python3 bench/python.py --cuda
 
 conr.neighbors on a batch (n = 1024, d = 256, k = k1 = 10, k2 = 2) should be within 5 % of the C
-call that it wraps.  Times are medians of alternating runs, so that what else the machine does falls
-on all alike.  torch is left out where it is not installed.
+function.  Times are medians of alternating runs, so that other load on the machine affects all
+equally.  torch is skipped if it is not installed.
 
---cuda: batches of 256 and 1024 rows that lie on a GPU, in place, through the host and back, and in
-torch's operations there.  Times are the best of many runs of several calls; "returns" is what the
-calling thread spends in a call, "done" what passes until the GPU has done it, too.
+--cuda: batches of 256 and 1024 rows on a GPU: in place, through the host and back, and with torch
+operations.  Times are the best of many runs of several calls; "returns" is the time that the calling
+thread spends in a call, "done" the time until the GPU has finished, too.
 """
 import argparse
 import ctypes
@@ -28,7 +28,7 @@ from conr._library import _find  # noqa: E402
 
 
 def torch_neighbors(torch, x, k=10, k1=10, k2=2):
-    """The dense computation: two products of n x n, and sorting."""
+    """The dense computation: two n x n products, and sorting."""
     x = torch.nn.functional.normalize(x, dim=1)
     s = x @ x.T
     s.fill_diagonal_(2)  # the row itself is always first
@@ -50,13 +50,13 @@ def torch_neighbors(torch, x, k=10, k1=10, k2=2):
 def on_gpu(repeat, calls=10):
     import torch
 
-    def best(way):
-        way(), torch.cuda.synchronize()
+    def best(call):
+        call(), torch.cuda.synchronize()
         returns, done = [], []
         for _ in range(repeat):
             began = time.perf_counter()
             for _ in range(calls):
-                way()
+                call()
             returned = time.perf_counter()
             torch.cuda.synchronize()
             returns.append(returned - began)
@@ -67,18 +67,18 @@ def on_gpu(repeat, calls=10):
     print(f"{'neighbors, d = 256':<40} {'returns us':>10} {'done us':>10}")
     for n in (256, 1024):
         x = torch.from_numpy(mixture(n)).cuda()
-        ways = {"conr.neighbors, CUDA tensor": lambda: conr.neighbors(x),
+        runs = {"conr.neighbors, CUDA tensor": lambda: conr.neighbors(x),
                 "conr.neighbors, through the host": lambda: conr.neighbors(x.cpu()).cuda(),
-                "torch's operations on the GPU": lambda: torch_neighbors(torch, x)}
-        for name, way in ways.items():
-            print(f"{f'n = {n}, {name}':<40} {'%10.1f %10.1f' % best(way)}")
+                "torch operations on the GPU": lambda: torch_neighbors(torch, x)}
+        for name, call in runs.items():
+            print(f"{f'n = {n}, {name}':<40} {'%10.1f %10.1f' % best(call)}")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--repeat", type=int, default=60)
-    p.add_argument("--cuda", action="store_true", help="tensors on a GPU")
+    p.add_argument("--cuda", action="store_true", help="use tensors on a GPU")
     a = p.parse_args()
     if a.cuda:
         return on_gpu(a.repeat)
@@ -93,25 +93,25 @@ def main():
         c.call("conr_neighbors", c.context, pointer(x), ctypes.c_int64(1024), ctypes.c_int64(256),
                ctypes.byref(o), pointer(ids))
 
-    ways = {"C call": c_call, "conr.neighbors": lambda: conr.neighbors(x, threads=a.threads)}
+    runs = {"C call": c_call, "conr.neighbors": lambda: conr.neighbors(x, threads=a.threads)}
     try:
         import torch
 
         if a.threads:
             torch.set_num_threads(a.threads)
         t = torch.from_numpy(x)
-        ways["conr.neighbors, tensor"] = lambda: conr.neighbors(t, threads=a.threads)
-        ways[f"torch {torch.__version__}"] = lambda: torch_neighbors(torch, t)
+        runs["conr.neighbors, tensor"] = lambda: conr.neighbors(t, threads=a.threads)
+        runs[f"torch {torch.__version__}"] = lambda: torch_neighbors(torch, t)
         theirs = torch_neighbors(torch, t).sort(1)[0].numpy()
         same = (theirs == np.sort(conr.neighbors(x), 1)).mean()
-        print(f"neighbors that torch's operations find too: {100 * same:.1f} %")
+        print(f"neighbors that torch finds, too: {100 * same:.1f} %")
     except ImportError:
-        print("torch is not installed; left out")
-    taken = {name: [] for name in ways}
+        print("torch is not installed; skipped")
+    taken = {name: [] for name in runs}
     for turn in range(a.repeat + 3):
-        for name, way in ways.items():
+        for name, call in runs.items():
             began = time.perf_counter()
-            way()
+            call()
             if turn >= 3:
                 taken[name].append(time.perf_counter() - began)
     base = statistics.median(taken["C call"])

@@ -1,27 +1,29 @@
 #!/usr/bin/env python3
-"""The model of docs/scaling.md: what a step of N ranks takes.  Prints its tables.
+"""The model of docs/scaling.md: the time of a step on N ranks.  Prints its tables.
 
-    step(N) = compute(batch/N) + statistics + gather + exposed part of the gradients' mean
+    step(N) = compute(batch/N) + statistics + gather + exposed part of the average of gradients
 
-Measured: one GPU's step (SPEED.md).  Assumed: everything about links; change the lines below for yours.
+Measured: a step on one GPU (SPEED.md).  Assumed: everything about links; change the lines below to
+match yours.
 """
 from math import log2
 
-# --- what is sent a step: by the code, see docs/scaling.md ---
+# --- communication per step: from the code, see docs/scaling.md ---
 NETS = {
-    # gradient: floats; sums: collectives of batch statistics a step; whole: batch and its ms on one H200
+    # gradient: floats; sums: collectives for batch statistics per step; whole, ms: a batch and its time on
+    # one H200
     "CIFAR ResNet-18": dict(gradient=16.44e6, sums=65, whole=256, ms=6.58, numbers=256),
     "224-px ResNet-34": dict(gradient=26.55e6, sums=113, whole=64, ms=14.1, numbers=256),
 }
-FLOOR_MS = 1.0  # of a step with almost no images: some 350 kernels of a graph, and the update (assumed)
+FLOOR_MS = 1.0  # a step with almost no images: some 350 kernels of a graph, and the update (assumed)
 
-# --- links (assumed: H100/H200 boxes of 8, NVLink inside, one 400 Gb/s card a GPU between) ---
+# --- links (assumed: machines of 8 H100/H200, NVLink inside, one 400 Gb/s card per GPU between) ---
 GPUS = 8
-INSIDE, BETWEEN = 350e9, 320e9  # bytes a second of a large mean, as nccl-tests counts "busbw"
+INSIDE, BETWEEN = 350e9, 320e9  # bytes per second of a large all-reduce, the "busbw" of nccl-tests
 LATENCY_INSIDE = 12e-6
-LATENCY_BETWEEN = 8e-6  # more for each doubling of machines
-NEIGHBORS_MS = 0.067  # of both halves at 256, one H200; grows with the square of the batch (a guess beyond 1024)
-BACKWARD = 0.55  # share of a step in which gradients can travel
+LATENCY_BETWEEN = 8e-6  # added for each doubling of machines
+NEIGHBORS_MS = 0.067  # both halves at 256, one H200; grows with the square of the batch (a guess beyond 1024)
+BACKWARD = 0.55  # share of a step during which gradients can be sent
 
 
 def latency(n):
@@ -44,7 +46,7 @@ def step(net, n, batch, shared=True):
 def table(name, batch_of, title, shared=True):
     net = NETS[name]
     print(f"\n{name}, {title}\n")
-    print("| GPUs | batch | step, ms | of it statistics | gradients, were they not hidden | images/s | efficiency | stage 2 adds, ms |")
+    print("| GPUs | batch | step, ms | of which statistics | gradients, if not hidden | images/s | efficiency | stage 2 adds, ms |")
     print("|---|---|---|---|---|---|---|---|")
     base = None
     for n in (1, 2, 4, 8, 16, 64, 256, 1024):
@@ -60,7 +62,7 @@ def table(name, batch_of, title, shared=True):
 
 if __name__ == "__main__":
     table("CIFAR ResNet-18", lambda n: 256, "the paper's batch of 256, statistics over all")
-    table("CIFAR ResNet-18", lambda n: 256 * n, "256 a GPU, statistics over all")
-    table("CIFAR ResNet-18", lambda n: 256 * n, "256 a GPU, bn_group 256: statistics within a rank", False)
+    table("CIFAR ResNet-18", lambda n: 256 * n, "256 per GPU, statistics over all")
+    table("CIFAR ResNet-18", lambda n: 256 * n, "256 per GPU, bn_group 256: statistics within a rank", False)
     table("224-px ResNet-34", lambda n: 256, "batch 256, statistics over all")
-    table("224-px ResNet-34", lambda n: 64 * n, "64 a GPU, statistics over all")
+    table("224-px ResNet-34", lambda n: 64 * n, "64 per GPU, statistics over all")

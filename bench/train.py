@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""ResNet-18 (CIFAR stem) on the CPU, forward + backward, or a whole BYOL step: conr beside PyTorch,
-in one go.
+"""Compares conr with PyTorch on the CPU, in one run: ResNet-18 (CIFAR stem), forward + backward, or a
+whole BYOL step.
 
     bench/train.py [--byol] [--conr build/conr] [--python PYTHON ...] [--threads 2] [--batch 32] [--rounds 3]
 
-A BYOL step is: both views through the online network with its heads (4096/256) and through the
-target, loss, backward, SGD and the target's moving average; conr's also draws the views.
+A BYOL step passes both views through the online network with its heads (4096/256) and through the
+target network; then loss, backward, SGD and the moving average.  conr also draws the views.
 
-Each PYTHON is an interpreter that has torch (Debian's /usr/bin/python3 with python3-torch, a virtual
-environment with a newer one); the fastest of them at its best setting (layout, mkldnn) is the peer.
-The two take turns, --rounds times, and the best of each counts: machines are noisy.  Memory is the
-peak beyond the start of the program (after torch is imported).  Prints a table and the ratios."""
+Each PYTHON is an interpreter with torch (Debian's /usr/bin/python3 with python3-torch, or a virtual
+environment with a newer one); the fastest of them with its best setting (layout, mkldnn) is the
+peer.  The two alternate --rounds times, and the best of each counts, because machines are noisy.
+Memory is the peak minus the start of the program (after torch is imported).  Prints a table and the
+ratios."""
 import argparse, json, os, subprocess, sys, time
 
 WORKER = r'''
@@ -91,7 +92,7 @@ def main():
     a = p.parse_args()
     pythons = a.python or ["/usr/bin/python3"]
 
-    settings = []  # (ms, python, channels_last, mkldnn) of a first look at each
+    settings = []  # (ms, python, channels_last, mkldnn, version) of a first trial of each
     for python in pythons:
         for channels_last in (False, True):
             for mkldnn in (True, False):
@@ -108,10 +109,10 @@ def main():
     o, t = min(ours, key=lambda r: r["ms"]), min(theirs, key=lambda r: r["ms"])
     o_mib, t_mib = max(r["mib"] for r in ours), min(r["mib"] for r in theirs)
     passes = sum(v for k, v in o["parts"].items() if k.startswith(("norm", "pools")))
-    print(f"\n{'':24} {'ms a step':>10} {'peak MiB':>10}")
+    print(f"\n{'':24} {'ms per step':>10} {'peak MiB':>10}")
     print(f"{'conr':24} {o['ms']:10.1f} {o_mib:10.0f}")
     print(f"{'torch ' + version:24} {t['ms']:10.1f} {t_mib:10.0f}   ({'channels-last' if channels_last else 'contiguous'}, mkldnn {'on' if mkldnn else 'off'})")
-    print(f"images a second: conr {1e3 * a.batch / o['ms']:.1f}, torch {1e3 * a.batch / t['ms']:.1f}")
+    print(f"images per second: conr {1e3 * a.batch / o['ms']:.1f}, torch {1e3 * a.batch / t['ms']:.1f}")
     print(f"conr is {t['ms'] / o['ms']:.2f} times as fast, with {o_mib / t_mib:.2f} of the memory; norm + ReLU + pools are {100 * passes:.1f} % of its step")
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A whole BYOL step on one GPU: conr beside PyTorch, in one go.
+"""Compares conr with PyTorch on one GPU, in one run: a whole BYOL step.
 
     bench/train_cuda.py [--conr build-cuda/conr] [--batch 256] [--modes eager graph compile] [--seconds 3]
                         [--encoder resnet34 --stem imagenet --size 224] [--tune default]
 
-CIFAR ResNet-18 unless told otherwise, two views of --batch images of --size pixels, heads 4096/256, SGD with momentum and decay,
-moving average; images stay where they are (no views).  PyTorch runs in bf16 autocast, channels-last,
-both views as one batch, fused SGD: eager, captured in a CUDA graph, and compiled in a CUDA graph;
-the fastest is the peer.  conr and the peer then take turns.  Prints a table and the ratio."""
+Default: CIFAR ResNet-18, two views of --batch images of --size pixels, heads 4096/256, SGD with
+momentum and weight decay, moving average.  For PyTorch the images are given (it draws no views).  It
+runs in bf16 autocast, channels-last, both views as one batch, fused SGD: eager, captured in a CUDA
+graph, and compiled in a CUDA graph; the fastest is the peer.  conr and the peer then alternate.
+Prints a table and the ratio."""
 import argparse, json, subprocess, sys, time
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
@@ -74,7 +75,7 @@ def torch_step(a, mode):
     if mode == "eager": return step
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph): step()
-    graph.owns = step, x  # a graph does not keep the memory of weights and images
+    graph.owns = step, x  # a graph does not keep weights and images alive
     return graph.replay
 
 def torch_ms(step, seconds):
@@ -103,7 +104,7 @@ def main():
     p.add_argument("--encoder", default="resnet18", choices=BLOCKS)
     p.add_argument("--stem", default="cifar", choices=("cifar", "imagenet"))
     p.add_argument("--size", type=int, default=32)
-    p.add_argument("--tune", default="max-autotune-no-cudagraphs", help="torch.compile's mode; default compiles faster")
+    p.add_argument("--tune", default="max-autotune-no-cudagraphs", help="mode of torch.compile; 'default' compiles faster")
     p.add_argument("--modes", nargs="+", default=["eager", "graph", "compile"])
     p.add_argument("--seconds", type=float, default=3)
     p.add_argument("--rounds", type=int, default=2)

@@ -1,22 +1,24 @@
 #!/usr/bin/python3
 """Golden values for the tests: operations and networks as torch and torchvision compute them.
 
-    golden/make.py            write the files beside this script
-    golden/make.py --check    compute them again, say whether the files here are the same bytes
+    golden/make.py            write the files next to this script
+    golden/make.py --check    compute them again and compare with the files
 
 Needs torch, torchvision and numpy; the tests that read the files need none of them.
 
-Everything is computed in float64 from inputs that are exact float32 numbers, and stored rounded to
+Everything is computed in float64 from inputs that are exact in float32, and stored rounded to
 float32 (F32) or as int32 (I32), in safetensors files. `__metadata__` holds made_by, version, seed
-and the versions of the libraries. Torch's sums depend on the machine, so on another one --check
-may find last bits that differ; it then says by how much.
+and the versions of the libraries. The sums of torch depend on the machine, so on another one --check
+may find last bits that differ; it then prints by how much.
+
+Long because the format of each file is described right here, next to the code that writes it.
 
 Letters: n images, h,w,c maps, g groups (equal contiguous parts of the batch, each a pass of its
-own), d vector length. "Groups" are passes one after the other: own batch statistics, one update
-of the running statistics each, gradients summed. [x] marks a tensor that only some cases have.
+own), d vector length. "Groups" are passes one after another: own batch statistics, one update of
+the running statistics each, gradients summed. [x] marks a tensor that only some cases have.
 
-No value that a ReLU sees is close to zero, and no maximum is close to the next: cases are drawn
-again until that is so (MARGIN below), so float32 and float64 agree on every mask.
+No input of a ReLU is close to zero, and no maximum is close to the next: cases are drawn again until
+that holds (MARGIN below), so that float32 and float64 agree on every mask.
 
 ops.safetensors: names KIND.I.NAME, case I counted from 0; maps are NHWC, filters [out][ky][kx][in]
     conv.I      shape I32 [9] = n,h,w,ci,co,k,stride,pad,bias
@@ -30,14 +32,14 @@ ops.safetensors: names KIND.I.NAME, case I counted from 0; maps are NHWC, filter
                 [residual, dresidual [n,h,w,c]];
                 [y2, dy2 [n,h,w,c]; gamma2, beta2, dgamma2, dbeta2, running_mean2, running_var2,
                 running_mean2_after, running_var2_after [c]; mean2, invstd2 [g,c]];
-                eval is the same expression by the running statistics from before
+                eval is the same expression with the running statistics from before
     max_pool.I  shape I32 [4] = n,h,w,c; 3x3, stride 2, pad 1; x, dx [n,h,w,c]; y, dy [n,oh,ow,c];
                 x has many equal zeros: the gradient goes to the first maximum of a window,
                 row by row
     mean_pool.I shape I32 [4] = n,h,w,c; x, dx [n,h,w,c]; y, dy [n,c]
     rows.I      shape I32 [2] = n,d; out = x / max(|x|, 1e-12); x, out, dout, dx [n,d];
                 row 2 of case 1 is zero, and there dx is 0 by our definition (autograd would
-                say dout / 1e-12)
+                give dout / 1e-12)
     sgd.I       g = dw + decay w; v = momentum v + g; w -= lr v; avg = m avg + (1 - m) w with w
                 from before the update (before = 1) or after it (before = 0)
                 scalars F32 [4] = lr,momentum,decay,m; before I32 [1];
@@ -59,7 +61,7 @@ resnet18.safetensors, resnet34.safetensors, small.safetensors: encoder, projecto
     shape I32 [4] = n,h,w,c; images [n,h,w,c];
     encoder.NAME, projector.NAME, predictor.NAME: the state before, names and shapes as torch's;
     features [n,C]; projected, predicted, dpredicted [n,10];
-    grad.NAME for every parameter (exactly 0 for the biases that a batch norm takes away again:
+    grad.NAME for every parameter (exactly 0 for the biases that a batch norm cancels:
     projector.0, projector.3, predictor.0); after.NAME for every running_mean and running_var;
     eval.features [n,C], eval.projected [n,10]: eval mode, the state before
 
@@ -146,7 +148,7 @@ def make_metadata(seed, **more):
 # Drawing, and changes of layout
 
 def as_float32(x):
-    """The nearest float32 numbers, still in float64."""
+    """The nearest float32 values, still in float64."""
     return x.float().double()
 
 
@@ -171,7 +173,7 @@ def leaf(x):
 
 
 def in_groups(f, groups, batch):
-    """f on each of `groups` contiguous equal parts, one after the other; the results joined."""
+    """f on each of `groups` equal contiguous parts, one after another; returns the joined results."""
     return torch.cat([f(part) for part in batch.chunk(groups)])
 
 
@@ -193,8 +195,8 @@ def conv_case(rng, n, h, w, ci, co, k, stride, pad, bias):
 
 
 def draw_norm(rng, n, h, w, c):
-    """An input and the state of one batch norm; channel means of a few units, so that a
-    variance taken as mean of squares minus squared mean shows its cancellation."""
+    """An input and the state of one batch norm; channel means of a few units, so that computing the
+    variance as mean of squares minus squared mean would show its cancellation."""
     y = normal(rng, n, h, w, c) + normal(rng, c, scale=4.0)
     return {"y": leaf(as_float32(y)), "gamma": leaf(uniform(rng, 0.5, 1.5, c)),
             "beta": leaf(normal(rng, c, scale=0.5)), "running_mean": normal(rng, c),
@@ -219,7 +221,7 @@ def eval_norm(t):
 
 
 def try_norm_case(rng, n, h, w, c, groups, relu, kind):
-    """One drawing of a case, and how close to zero the input of its ReLU comes."""
+    """One draw of a case, and how close to zero the input of its ReLU comes."""
     first, second, residual = draw_norm(rng, n, h, w, c), None, None
     z, evaluated = run_norm(first, groups), eval_norm(first)
     if kind == 1:
@@ -267,7 +269,7 @@ def pool_case(rng, pool, x):
 
 
 def max_pool_case(rng, *shape):
-    x = as_float32((normal(rng, *shape) - 0.75).relu())  # a fifth of the windows are all zero
+    x = as_float32((normal(rng, *shape) - 0.75).relu())  # a fifth of the windows is all zero
     return pool_case(rng, lambda x: nhwc(F.max_pool2d(x, 3, 2, 1)), x)
 
 
@@ -290,7 +292,7 @@ def rows_case(rng, n, d, zero_row):
 
 
 def sgd_step(w, dw, v, lr, momentum, decay):
-    """One step of torch's optimizer; v None is its first. Returns w and v after it."""
+    """One step of torch's optimizer; v is None for the first one. Returns w and v after it."""
     p = nn.Parameter(w.clone())
     p.grad = dw
     optimizer = torch.optim.SGD([p], lr=lr, momentum=momentum, weight_decay=decay)
@@ -313,7 +315,7 @@ def sgd_case(rng, before, *scalars):
 
 
 def with_ties(rng, n, m):
-    """Halves in -1 .. 1: few enough that every case has equal values, at the extremes too."""
+    """Multiples of 1/2 in -1 .. 1: so few that every case has ties, also among extremes."""
     s = rng.integers(-2, 3, (n, m)) / 2
     assert ((s == s.min(1, keepdims=True)).sum(1) > 1).any()
     assert ((s == s.max(1, keepdims=True)).sum(1) > 1).any()
@@ -372,7 +374,7 @@ OPS = {
 def make_ops(seed):
     tensors = {}
     for number, (kind, (make, cases)) in enumerate(OPS.items()):
-        rng = np.random.default_rng([seed, number])  # a new case leaves the other kinds alone
+        rng = np.random.default_rng([seed, number])  # a new case does not change the other kinds
         for i, case in enumerate(cases):
             tensors.update({f"{kind}.{i}.{name}": value
                             for name, value in make(rng, *case).items()})
@@ -381,7 +383,7 @@ def make_ops(seed):
 
 # Networks
 
-STEMS = {  # kernel and stride of the first convolution, max-pool or not
+STEMS = {  # kernel and stride of the first convolution, whether a max-pool follows
     "imagenet": (7, 2, True),
     "cifar": (3, 1, False),
     "small": (3, 2, False),
@@ -447,8 +449,8 @@ def assert_names_are_torchvisions():
 
 
 def draw_state(rng, model):
-    """Fills a model with float32 numbers, its batch norms away from ones and zeros. The last
-    norm of a block has small weights: deep networks then amplify float32's rounding less."""
+    """Fills a model with float32 values; batch norms are not just ones and zeros. The last norm of a
+    block has small weights, so that deep networks amplify float32 rounding less."""
     state = model.state_dict()
     for name, value in saved(model).items():
         is_norm = name.rpartition(".")[0] + ".running_var" in state
@@ -472,7 +474,7 @@ def saved(model):
 
 
 def gradients(model):
-    """A bias that a batch norm takes away again has no gradient: zeros, not rounding's traces."""
+    """A bias that a batch norm cancels has no gradient: store zeros, not rounding errors."""
     return {f"grad.{name}": p.grad if p.grad.abs().max() > 1e-12 else torch.zeros_like(p)
             for name, p in model.named_parameters()}
 
@@ -482,7 +484,7 @@ def running(model):
 
 
 class Margin:
-    """Watches a model: how close to another branch its ReLUs and max-pools come."""
+    """Records how close the ReLUs and max-pools of a model come to another branch."""
 
     def __init__(self, model):
         self.least = float("inf")
@@ -496,7 +498,7 @@ class Margin:
         self.least = min(self.least, inputs[0].abs().min().item())
 
     def see_max_pool(self, module, inputs):
-        """Distance of the two largest in a window; at zero the ReLU before stops the gradient."""
+        """Difference of the two largest in a window; at zero, the ReLU before stops the gradient."""
         x = F.pad(inputs[0], (1, 1, 1, 1), value=float("-inf"))
         top = x.unfold(2, 3, 2).unfold(3, 3, 2).flatten(4).topk(2, dim=4).values
         apart = (top[..., 0] - top[..., 1])[top[..., 0] > 0]
@@ -521,7 +523,7 @@ def eval_chain(model, images):
 
 
 def try_network(rng, name):
-    """One drawing of a network and its images: the tensors, and the margin of its branches."""
+    """One draw of a network and its images: the tensors, and the margin of its branches."""
     stem, channels, width, h, w = NETWORKS[name]
     model = Chain(stem, channels, width, BLOCKS[name]).double()
     draw_state(rng, model)
@@ -591,7 +593,7 @@ def hashed(t, n):
 
 
 def filter_exponent(weight):
-    """e = ceil(log2(fan_in) / 2) in whole numbers: the least e with 4^e >= fan_in."""
+    """e = ceil(log2(fan_in) / 2) in integers: the least e with 4^e >= fan_in."""
     e = 0
     while 4 ** e < weight[0].numel():
         e += 1
@@ -622,7 +624,7 @@ def make_torchvision(seed):
     images = torch.from_numpy(hashed(200, np.prod(shape)) * 4 - 2).view(shape).double()
     with torch.no_grad():
         features = model(nchw(images))
-    assert 0.1 < features.abs().mean() < 10  # the scales of the formula hold through all layers
+    assert 0.1 < features.abs().mean() < 10  # the scales of the formula work through all layers
     return pack({"shape": shape, "features": features, "first_row": images[0, 0], **exponents},
                 make_metadata(seed, names="\n".join(state)))
 
@@ -638,11 +640,11 @@ def make_all(seed):
     return {f"{name}.safetensors": data for name, data in files.items()}
 
 
-ROUNDING = 1e-13  # double sums of another BLAS; the tests hold to 1e-5
+ROUNDING = 1e-13  # double sums of another BLAS; the tests allow 1e-5
 
 
 def check(name, data):
-    """Says whether the file here is these bytes; if not, how far its numbers are from them."""
+    """Whether the file has these bytes; if not, by how much its values differ."""
     path = HERE / name
     if not path.exists():
         return "missing"
@@ -657,10 +659,10 @@ def check(name, data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the golden files of the tests.")
+    parser = argparse.ArgumentParser(description="Make the golden files of the tests.")
     parser.add_argument("--check", action="store_true", help="compare with the files, write none")
     options = parser.parse_args()
-    torch.set_num_threads(1)  # sums in one order
+    torch.set_num_threads(1)  # a fixed order of sums
     torch.use_deterministic_algorithms(True)
     files, verdicts = make_all(SEED), []
     for name, data in files.items():

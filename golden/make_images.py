@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Small image files of many kinds, made by Pillow, numpy, gzip and zlib, and what Pillow sees in them.
+"""Small image files of many kinds, made with Pillow, numpy, gzip and zlib, and what Pillow decodes.
 
-    golden/make_images.py            write the folder images/ beside this script
-    golden/make_images.py --check    make them again, say whether the files here are the same bytes
+    golden/make_images.py            write the folder images/ next to this script
+    golden/make_images.py --check    make them again and compare with the files
 
 images/NAME.EXT and images/NAME.EXT.npy: a file, and its pixels uint8 [h,w] or [h,w,3] as Pillow
-decodes them: ImageOps.exif_transpose, then convert("RGB") or, where the file is gray, "L".  16-bit
+decodes them: ImageOps.exif_transpose, then convert("RGB") or, if the file is gray, "L".  16-bit
 gray, which Pillow would clip, is the upper byte.  PNGs that Pillow cannot write (16-bit RGB, 2-bit
 gray, interlaced) come from write_png below; Pillow reads them.
 images/cifar10, cifar100, idx: data sets of a few records, and images/NAME.npy [n,h,w(,3)] of them.
@@ -139,7 +139,7 @@ def make_all():
     files = {}
     for name, data in make_files().items():
         files[name] = data
-        if name != "large.jpg":  # its test compares means: no need of all pixels
+        if name != "large.jpg":  # its test compares means and does not need all pixels
             files[name + ".npy"] = as_npy(seen(name, data))
     files["cifar10/data_batch_1.bin"], ten = make_cifar(10, 1, [[3]])
     files["cifar10/test_batch.bin"], more = make_cifar(11, 1, [[9]])
@@ -158,7 +158,7 @@ def make_all():
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the small image files of the tests.")
+    parser = argparse.ArgumentParser(description="Make the small image files of the tests.")
     parser.add_argument("--check", action="store_true", help="compare with the files, write none")
     check, files, wrong = parser.parse_args().check, make_all(), []
     for name, data in files.items():

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 """Golden scores of random labelings, by scikit-learn and SciPy.
 
-    golden/make_metrics.py            write metrics.safetensors beside this script
-    golden/make_metrics.py --check    compute it again, say by how much the file differs
+    golden/make_metrics.py            write metrics.safetensors next to this script
+    golden/make_metrics.py --check    compute it again and print by how much the file differs
 
 Needs numpy, scikit-learn, scipy, and golden/make.py for the file format. Scores are needed to 1e-12,
-so each stands as two float32 numbers, high and low, whose sum it is.
+so each is stored as the sum of two float32 values, high and low.
 
-    labels  n I32 [cases], truth and pred I32, n numbers a case behind one another; -1 in truth is
+    labels  n I32 [cases], truth and pred I32, n values per case, concatenated; -1 in truth is
             unlabeled; scores F32 [cases,3,2]: NMI (arithmetic), ACC, ARI
     features.x F32 [n,d], features.labels I32 [n], features.scores F32 [3,2]: silhouette by cosine,
             by Euclidean distance, and weighted 20-NN accuracy at T = 0.07, each row against the
@@ -44,7 +44,7 @@ def labeling(rng, number):
     pred = rng.integers(0, rng.integers(1, 40), n)
     if number % 3 == 0:  # mostly right
         pred = np.where(rng.random(n) < 0.8, (7 * truth + 3) % 31, pred)
-    if number % 10 == 0:  # another name for the same
+    if number % 10 == 0:  # the same with other names
         pred = 1000000007 - 5 * truth
     if number % 4 == 0:
         truth = truth - 12

@@ -1,22 +1,21 @@
 #!/usr/bin/python3
 """Golden lists of contextually affinitive neighbors, by plain dense NumPy.
 
-    golden/make_neighbors.py            write neighbors.safetensors beside this script
-    golden/make_neighbors.py --check    compute it again, say whether the file is the same
+    golden/make_neighbors.py            write neighbors.safetensors next to this script
+    golden/make_neighbors.py --check    compute it again and compare with the file
 
-Needs numpy, and golden/make.py for the file format. What docs/neighborhoods.md says, with every
-number that is kept (S, weights, H, H H^T) rounded to float32 and every sum taken in float64 in
-ascending order.
+Needs numpy, and golden/make.py for the file format. Follows docs/neighborhoods.md, with every stored
+value (S, weights, H, H H^T) rounded to float32 and every sum taken in float64 in ascending order.
 
-All cases stand behind one another:
+All cases, concatenated:
     shape I32 [cases,8] = n, d, k, k1, k2, layers, resymmetrize, local
     alpha F32 [cases]
-    x     F32, n*d numbers a case
-    ids   I32, n*min(k,n) numbers a case
+    x     F32, n*d values per case
+    ids   I32, n*min(k,n) values per case
 
 Sums of float32 products round differently from machine to machine, so a random case is drawn again
-until its lists stay the same when every S moves by some 1e-6. The cases called exact have features
-whose S is exact in float32; there all is ties, and they must come out by the lower index.
+until its lists stay the same if every S changes by some 1e-6. The cases called exact have features
+whose S is exact in float32; they consist of ties, which must be resolved by the lower index.
 """
 import sys
 
@@ -28,7 +27,7 @@ SEED = 31
 
 
 def rank(value, own):
-    """Columns by: the own one, the larger value, the lower index."""
+    """Columns in order: the own one, then by larger value, then by lower index."""
     order = np.lexsort((np.arange(len(value)), -value))
     return np.concatenate(([own], order[order != own]))
 
@@ -38,7 +37,7 @@ def similarities(x, nudge):
     unit = np.where(norm[:, None] > 0, x / np.where(norm > 0, norm, 1)[:, None], 0)
     unit = unit.astype(np.float32).astype(np.float64)
     exact = (unit[:, None, :] * unit[None, :, :]).sum(2)
-    # equal values move alike, so that ties stay ties
+    # equal values change equally, so that ties remain ties
     return (exact + nudge * np.sin(1e7 * np.round(exact, 10))).astype(np.float32)
 
 
@@ -71,7 +70,7 @@ def neighbors(x, k, k1, k2, layers, resymmetrize, local, alpha, nudge=0.0):
             h = h + h.T
         h = propagate(h, s, order, k2, alpha)
     total = np.zeros((n, n))
-    for c in range(n):  # one column after the other: ascending order
+    for c in range(n):  # one column after another: ascending order
         total += np.outer(h[:, c].astype(np.float64), h[:, c].astype(np.float64))
     total = total.astype(np.float32)
     lists = []

@@ -1,21 +1,23 @@
 #!/usr/bin/python3
 """Golden training: ten steps of BYOL, SimSiam and MoCo v2, plain and with CoNR, by torch.
 
-    golden/make_train.py            write train.safetensors beside this script
-    golden/make_train.py --check    compute it again, say whether the file is the same
+    golden/make_train.py            write train.safetensors next to this script
+    golden/make_train.py --check    compute it again and compare with the file
 
-Needs torch, and golden/make.py for the file format. Everything is computed in float64 from exact
-float32 numbers. A test should allow 1e-5 max(1, |loss|) for a loss and BOUND, relative to its norm,
-for a tensor. The same in float32, with its first weights moved by an ulp too, must stay within a
-third of that, and find the same neighbors and anchors.
-No choice of neighbors or of anchors is closer than MARGIN and no input of a ReLU closer to zero
-than RELU_MARGIN: the views of a step are drawn again until that is so. Every switch of a case moves
-its result by ten times what a test allows.
+Needs torch, and golden/make.py for the file format. Everything is computed in float64 from values
+that are exact in float32. A test should allow 1e-5 max(1, |loss|) for a loss and BOUND, relative to
+its norm, for a tensor. The same computation in float32, also with its initial weights moved by an
+ulp, must stay within a third of that and find the same neighbors and anchors.
+No choice of neighbors or anchors is closer than MARGIN, and no input of a ReLU is closer to zero than
+RELU_MARGIN: the views of a step are drawn again until that holds. Every switch of a case changes its
+result by ten times what a test allows.
+
+Long because an independent implementation of the whole method must not share code with anything.
 
 The cases share a net: ENCODER_SMALL of width 4 on 16x16x3 images, batches of n = 24 of N = 120.
 A case trains ten steps, s = 0 .. 9, of a longer run: step number first + s, counted from 1.
 
-Numbers by formula, so that neither images nor first weights are stored (C, exact in float):
+Values by formula, so that neither images nor initial weights are stored (C, exact in float):
 
     float u(uint32_t seed, uint32_t t, uint32_t i) {
         uint32_t h = seed * 0x9e3779b9u + (t << 20) + i;
@@ -25,7 +27,7 @@ Numbers by formula, so that neither images nor first weights are stored (C, exac
         return (float)(h >> 8) * (1.0f / 16777216.0f);
     }
 
-    seed is the case's. Tensors t = 0, 1, .. are those of the block of weights in its order: layer
+    seed is that of the case. Tensors t = 0, 1, .. are those of the block of weights, in order: layer
     by layer (a block's shortcut between its two convolutions), of each layer weight, bias, norm's
     weight, norm's bias; elements i in the order of the block, [co][k][k][ci]. l = 0, 1, .. are the
     layers with a norm.
@@ -40,45 +42,45 @@ Numbers by formula, so that neither images nor first weights are stored (C, exac
                       T = u(seed, 700, (((id % 4) * 4 + y / 4) * 4 + x / 4) * 3 + c)   kind of image
                       P = u(seed, 701, ((id * 4 + y / 4) * 4 + x / 4) * 3 + c)         the image
                       E = u(draw[s], 1000 + 2 * s + v, ((i * 16 + y) * 16 + x) * 3 + c)  the view
-                      each as a whole number (int)(u * 65536.0f); the pixel is
+                      each as an integer (int)(u * 65536.0f); the pixel is
                       (float)(3 * T + 3 * P + 2 * E - 262144) / 131072.0f, in [-2, 2)
 
 train.safetensors, F is byol, simsiam or moco, C a case:
     id         I32 [10,24]   the images of each step
-    shuffle    I32 [10,24]   the target's groups where shuffle_bn: row r of the batch that it sees,
+    shuffle    I32 [10,24]   groups of the target if shuffle_bn: row r of the batch that it sees,
                              in groups of bn_group, is row shuffle[s][r]; the same for both views
     F.projector, F.predictor  I32 [layers,4] = out, bias, norm, relu; MoCo has no predictor
-    F.count    I32 [tensors] numbers of each tensor of the block of weights
-    F.at       I32 [tensors] its offset there: each begins at a multiple of 16
+    F.count    I32 [tensors] elements of each tensor of the block of weights
+    F.at       I32 [tensors] its offset there: each starts at a multiple of 16
     F.offset, F.scale  F32 [tensors]
     F.norms    I32 [norms]   channels of each norm; running statistics: mean [co], variance [co]
     F.of_target  I32 [2]     the target has this many tensors and norms, the first ones
                              (simsiam has no target: 0 0)
-    C.case     I32 [3] = seed, stage, first; metadata `C` holds the settings, a line `key: value`
-                             each; what is not named is the default
-    C.draw     I32 [10]      which drawing of each step's views
-    C.check    F32 [16]      the first four numbers of view a of step 0, the last four of view b of
+    C.case     I32 [3] = seed, stage, first; metadata `C` holds the settings, one line
+                             `key: value` each; the others are defaults
+    C.draw     I32 [10]      which draw of the views of each step
+    C.check    F32 [16]      the first four values of view a of step 0, the last four of view b of
                              step 9; the first four of the weights, the last four of the target's
                              (simsiam: of the weights)
     C.schedule F32 [10,4] = the encoder's lr, the predictor's (moco: 0), m of the moving average
                              (simsiam: 0), share of the anchors that the filter keeps (1: no filter)
     C.loss, C.loss32  F32 [10]  the loss of each step (never scaled by stage2_loss_scale), computed
                              in float64 and in float32
-    stage 2 alone:
+    only in stage 2:
     C.label    I32 [N], C.centroid F32 [K,d]  of all images, the same in all steps; not with
                              boundary: false
-    C.kept     I32 [10,2]    anchors that the filter left, of half(q_a,k_b) and of half(q_b,k_a)
+    C.kept     I32 [10,2]    anchors that the filter kept, of half(q_a,k_b) and of half(q_b,k_a)
     C.near     I32 [2,n,k]   of step 0: neighbors of each row, from k_b and from k_a; of each list
                              the set counts, not the order
     after the ten steps:
     C.w, C.v, C.target         digests of weights, SGD's v, the target's weights
     C.running, C.target_running  digests of mean, variance, mean, variance, ..
     C.queue    digest of the queue [64,d] as one tensor. Key i of a step's 48 (k_b, k_a) goes to
-               row (48 s + i) % 64; first - 1 is a multiple of 4, so counting s from the beginning
+               row (48 s + i) % 64; first - 1 is a multiple of 4, so counting s from the start
                of the run gives the same row
-    C.w.full, C.target.full  of byol_conr, simsiam_conr and moco_conr: all numbers, tensor after
+    C.w.full, C.target.full  of byol_conr, simsiam_conr and moco_conr: all values, tensor after
                              tensor without gaps
-    A digest has for each tensor in order: all numbers, if there are at most 32; else 12 numbers:
+    A digest has for each tensor, in order: all values, if there are at most 32; else 12 values:
     its norm; three sums over i of (u(0, 800 + p, i) < 0.5f ? -1 : 1) x[i], p = 0 .. 2; and
     x[(2 j + 1) * count / 16], j = 0 .. 7.
 """
@@ -96,7 +98,7 @@ STEPS, BATCH, IMAGES, SIDE, CHANNELS, WIDTH, CLUSTERS = 10, 24, 120, 16, 3, 4, 4
 MARGIN, RELU_MARGIN = 2e-4, 1e-5
 APART, BOUND = 3e-5, 1e-4
 
-# Settings. The names are those of a recipe; DEFAULTS are what a case does not say.
+# Settings. The names are those of a recipe; DEFAULTS apply to what a case does not name.
 
 DEFAULTS = dict(
     framework="byol", predictor_lr=10, predictor_lr_fixed=False, stage2_lr=0.1,
@@ -132,7 +134,7 @@ FULL = ("byol_conr", "simsiam_conr", "moco_conr")
 
 
 def schedule(stage, s, step):
-    """lr of the encoder and of the predictor, m, share kept; step counts from 1."""
+    """lr of the encoder and of the predictor, m, fraction kept; step counts from 1."""
     per_epoch, total = IMAGES // BATCH, s["epochs"] * (IMAGES // BATCH)
     e = step / per_epoch
     if e < s["warmup_epochs"]:
@@ -154,7 +156,7 @@ def schedule(stage, s, step):
         m if s["framework"] != "simsiam" else 0, keep
 
 
-# Numbers by formula, in float32
+# Values by formula, in float32
 
 def u(seed, t, i):
     h = (np.uint64(seed * 0x9e3779b9 + (t << 20)) + np.asarray(i, np.uint64)).astype(np.uint32)
@@ -169,7 +171,7 @@ def centered(seed, t, count):
 
 
 def pixels(seed, ids, noise):
-    """ids: [n]; noise: what the view adds, [n,16,16,3] or a number. Returns [n,16,16,3]."""
+    """ids: [n]; noise: added by the view, [n,16,16,3] or a number. Returns [n,16,16,3]."""
     y, x, c = np.ogrid[:SIDE, :SIDE, :CHANNELS]
     place = (y // 4 * 4 + x // 4) * 3 + c
     kind = u(seed, 700, (ids % 4)[:, None, None, None] * 48 + place)
@@ -269,11 +271,11 @@ def to_block(x):
 
 
 class Net:
-    """Encoder, projector, predictor as far as rows go: p, tensors by name; running, by layer."""
+    """Encoder, projector and predictor, as far as the rows go. p: tensors by name; running: by layer."""
 
     def __init__(self, rows, seed, first_weight, first_running, dtype, jitter=None):
         self.rows, self.p, self.running, norms = {r["name"]: r for r in rows}, {}, {}, 0
-        self.closest = math.inf  # to zero, that the input of a ReLU came
+        self.closest = math.inf  # to zero, over all inputs of ReLUs
         for t, (name, shape, offset, scale) in enumerate(tensors_of(rows)):
             w = np.float32(offset) + centered(seed, first_weight + t, math.prod(shape)) \
                 * np.float32(scale)
@@ -293,8 +295,8 @@ class Net:
         return x.relu()
 
     def normalize(self, name, x, groups):
-        """Batch norm in train mode: statistics of each of the groups, and one step of the running
-        ones by their mean."""
+        """Batch norm in train mode: statistics per group, and one update of the running statistics
+        with their mean."""
         gamma, beta = self.p[name + ".gamma"], self.p[name + ".beta"]
         parts = x.chunk(groups)
         with torch.no_grad():
@@ -337,7 +339,7 @@ class Net:
 # Neighborhoods and the boundary filter
 
 class Margins:
-    """How close the choices come, and how much there was to choose."""
+    """How close the choices were, and how many there were."""
 
     def __init__(self):
         self.least = {}
@@ -348,7 +350,7 @@ class Margins:
 
 
 def ranked(values):
-    """Columns of each row: itself, then by value, then by index; and their values."""
+    """The columns of each row: itself, then by value, then by index; and their values."""
     values = values.clone()
     values.fill_diagonal_(math.inf)
     values, order = values.sort(dim=1, descending=True, stable=True)
@@ -416,7 +418,7 @@ def keep(features, labels, centroids, share, s, margins):
 
 
 def cluster(features):
-    """Plain k-means of unit rows, from rows far apart: labels, and centroids as float32."""
+    """Plain k-means on unit rows, started from distant rows: labels, and centroids as float32."""
     rows = [0]
     while len(rows) < CLUSTERS:
         rows.append(int((features @ features[rows].T).max(1).values.argmin()))
@@ -431,7 +433,7 @@ def cluster(features):
 # Training
 
 def half(q, keys, near, kept, s, queue):
-    """The group-aware half of a loss, to be made small: q pulled to keys[near], over kept."""
+    """One half of the group-aware loss, to be minimized: q pulled towards keys[near], over kept."""
     similar = (q[:, None, :] * keys[near]).sum(2)  # [n,k]
     if queue is None:
         each = -similar
@@ -444,7 +446,7 @@ def half(q, keys, near, kept, s, queue):
 
 
 class Training:
-    """Ten steps: the first state by formula, then step() after step()."""
+    """Ten steps: the initial state by formula, then step() repeatedly."""
 
     def __init__(self, seed, stage, s, dtype, jitter=None):
         self.seed, self.stage, self.s, self.dtype = seed, stage, {**DEFAULTS, **s}, dtype
@@ -480,8 +482,8 @@ class Training:
         return optimizer
 
     def make_clusters(self, rows):
-        """From the features of all images without a view's noise; always in float64, and by a
-        network of its own, as these are given numbers."""
+        """From the features of all images without the noise of a view; always in float64, and with a
+        separate network, since these values are given."""
         first = (0, 384) if self.target is None else (128, 512)
         net = Net(rows, self.seed, *first, torch.float64)
         images = torch.from_numpy(pixels(self.seed, np.arange(IMAGES), 0.5)).double()
@@ -493,7 +495,7 @@ class Training:
         return BATCH // self.s["bn_group"] if self.s["bn_group"] else 1
 
     def online_pass(self, images):
-        """What is compared (unit rows, with gradients), and SimSiam's z."""
+        """The rows that are compared (unit length, with gradients), and z of SimSiam."""
         z = self.online.project(images, self.groups())
         return F.normalize(self.online.head("predictor", z, self.groups()), dim=1), z.detach()
 
@@ -522,8 +524,8 @@ class Training:
         return near, keep(keys, labels[ids], centroids, share, self.s, self.margins)
 
     def step(self, s, draw):
-        """The order of things is the method's: rates; forward, online a and b, target b and a;
-        loss; moving average; backward and SGD; queue."""
+        """In the order of the method: rates; forward, online a and b, target b and a; loss; moving
+        average; backward and SGD; queue."""
         framework = self.s["framework"]
         rates = schedule(self.stage, self.s, FIRST[self.stage] + s)
         lr, predictor_lr, m, share = rates
@@ -589,8 +591,8 @@ class Training:
 
 
 def search(start):
-    """The training after ten steps, each with the first drawing that comes close to nothing; and
-    the drawings."""
+    """The training after ten steps, each with the first draw that is not close to any threshold; and
+    the draws."""
     draws = []
     for s in range(STEPS):
         draw, before = 0, start
@@ -607,8 +609,8 @@ def search(start):
 # Comparing
 
 def apart(one, other):
-    """Greatest difference of the losses, relative where they are above 1; and of any tensor,
-    relative to its norm, and whose it is."""
+    """The greatest difference of losses, relative if above 1; and of any tensor, relative to its
+    norm, with the name of that tensor."""
     loss = max(abs(x - y) / max(1, abs(x)) for x, y in zip(one.losses, other.losses))
     left, right = one.blocks(), other.blocks()
     return loss, max((np.linalg.norm(x - y) / np.linalg.norm(x), f"{block} {i}")
@@ -620,7 +622,7 @@ def same_choices(one, other):
         torch.equal(x.sort(2).values, y.sort(2).values) for x, y in zip(one.near, other.near))
 
 
-FLIPS = {  # what a wrong program might do instead
+FLIPS = {  # what an incorrect program might do instead
     "target_update": {"before": "after", "after": "before"},
     "resymmetrize": {True: False, False: True},
     "neighborhood": {"conaff": "local", "local": "conaff"},
@@ -634,13 +636,13 @@ FLIPS = {  # what a wrong program might do instead
     "momentum": {0.9: 0.8},
     "k": {5: 4, 9: 8},
 }
-MATTERS = {"target_update": ("byol",)}  # else for every framework
+MATTERS = {"target_update": ("byol",)}  # otherwise for every framework
 STAGE_2 = ("resymmetrize", "neighborhood", "loss_mean", "normalize_centroids", "boundary",
            "stage2_loss_scale", "k")
 
 
 def flips(stage, s):
-    """Settings that differ from s in one switch, by the switch's name."""
+    """Settings that differ from s in one switch, by the name of the switch."""
     s = {**DEFAULTS, **s}
     for key, other in FLIPS.items():
         if (stage == 1 and key in STAGE_2) or s[key] not in other \
@@ -685,7 +687,7 @@ def framework_tables(s):
 
 
 def case_tensors(name, draws, exact, single):
-    """What the file holds of a case, from its runs in float64 and in float32."""
+    """The content of the file for a case, from its runs in float64 and in float32."""
     seed, blocks = exact.seed, exact.blocks()
     rows = all_layers(exact.s)
     net = Net(rows, seed, 0, 384, torch.float32)
@@ -715,7 +717,7 @@ def settings_text(s):
 
 
 def run_case(name, seed, stage, s):
-    """The case's runs, after all that must hold of them."""
+    """The runs of a case, after checking everything that must hold."""
     exact, draws = search(Training(seed, stage, s, torch.float64))
     single = Training(seed, stage, s, torch.float32).run(draws)
     moved = [Training(seed, stage, s, torch.float32, np.random.default_rng(number)).run(draws)
@@ -738,7 +740,7 @@ def run_case(name, seed, stage, s):
 
 
 def check_flips(name, seed, stage, s, draws, exact):
-    """Each switch moves the losses or some tensor by ten times what a test allows."""
+    """Checks that each switch changes the losses or some tensor by ten times what a test allows."""
     moved = {key: apart(exact, Training(seed, stage, other, torch.float64).run(draws))
              for key, other in flips(stage, s)}
     print("    switched:", ", ".join(f"{key} {loss:.0e} {where[0]:.0e}"
@@ -760,7 +762,7 @@ def make_all():
 
 
 def main():
-    torch.set_num_threads(1)  # sums in one order
+    torch.set_num_threads(1)  # a fixed order of sums
     torch.use_deterministic_algorithms(True)
     path, data = make.HERE / "train.safetensors", make_all()
     if "--check" not in sys.argv[1:]:

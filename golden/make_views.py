@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Golden values of views: pixels as torchvision's functional transforms make them on float tensors,
+"""Golden values of views: pixels as computed by torchvision's functional transforms on float tensors,
 and the distribution of what its random transforms draw.
 
-    golden/make_views.py            write views.safetensors and draws.safetensors beside this script
-    golden/make_views.py --check    compute them again, say whether the files here are the same
+    golden/make_views.py            write views.safetensors and draws.safetensors next to this script
+    golden/make_views.py --check    compute them again and compare with the files
 
 views.safetensors, computed in float32 as torchvision does:
     image.I     I32 [h,w,c], bytes
@@ -15,9 +15,9 @@ draws.safetensors, N draws of RandomResizedCrop.get_params, ColorJitter.get_para
 probabilities of the random transforms:
     crop.I      shape I32 [2] = width,height; scale F32 [2]; values F32 [4,G], cdf F32 [4,G]: share
                 of draws at most as large as values, for area / (width height), log(w/h), x, y;
-                fallback F32 [1]: share of draws that are the central fallback's box
+                fallback F32 [1]: share of draws that are the central fallback box
     jitter      values, cdf F32 [4,G] of brightness, contrast, saturation, hue; first F32 [4,4]:
-                share of draws with operation j at place i
+                share of draws with operation j in position i
     chance      F32 [5] shares of flip .5, jitter .8, gray .2, blur .5, solarize .2; n I32 [1] = N
 """
 import math
@@ -41,7 +41,7 @@ PLAIN = [0, 0, 0, 1, 1, 1]
 # Pixels
 
 def draw_image(rng, h, w, c):
-    """Smooth colors, some noise, and flat, black and white corners, where hue has its traps."""
+    """Smooth colors, some noise, and flat, black and white corners, which are special cases for hue."""
     y, x = np.mgrid[0:h, 0:w]
     waves = [np.sin(x / (2 + k) + k) + np.cos(y / (3 + k)) for k in range(c)]
     image = 127 + 50 * np.stack(waves, -1) + rng.normal(0, 25, (h, w, c))
@@ -133,7 +133,7 @@ def make_views():
 # Distributions
 
 def distribution(samples):
-    """Values that the samples reach often, and the share of samples at most as large."""
+    """Frequent values of the samples, and the share of samples at most as large."""
     samples = np.sort(samples)
     at = np.unique(samples[np.linspace(0, len(samples) - 1, GRID).astype(int)].astype(np.float32))
     at = np.pad(at, (0, GRID - len(at)), mode="edge")
@@ -167,7 +167,7 @@ def make_jitter():
 
 
 def make_chance():
-    """The transforms are asked whether they changed an image of two pixels."""
+    """Finds out whether the transforms changed an image of two pixels."""
     image = torch.tensor([[[.1, .9]], [[.2, .7]], [[.3, .5]]])
     flat = lambda x: torch.zeros_like(x)
     ask = [T.RandomHorizontalFlip(.5), T.RandomApply([flat], .8), T.RandomGrayscale(.2),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Exported encoders, run by others: ONNX Runtime and torchvision give the features of `conr embed`.
+"""Checks that exported encoders give the features of `conr embed` in ONNX Runtime and torchvision.
 
-    check_export.py build/conr      checks with whichever of onnxruntime and torchvision can be imported
+    check_export.py build/conr      uses onnxruntime and torchvision, as far as they can be imported
 
-Four short trainings on images made here (every encoder, both stems, gray and color).  Errors are the
-largest difference of a number of a unit row; exits 1 above 2e-5: both sides add in fp32 in their own order.
+Does four short trainings on synthetic images (every encoder, both stems, gray and color).  The error
+is the largest difference of any feature of a unit row; exits with 1 above 2e-5, since both sides add
+in fp32 in their own order.
 """
 import json, subprocess, sys, tempfile
 from pathlib import Path
@@ -16,7 +17,7 @@ MODELS = [("small", "small", 28, 1, "byol"), ("resnet18", "cifar", 32, 3, "byol"
 
 
 def pictures(n, size, channels):
-    """Soft blobs of changing place and color, so that features differ."""
+    """Soft blobs of varying position and color, so that features differ."""
     r = np.random.default_rng(1)
     y, x = np.mgrid[:size, :size] / size
     at, color = r.random((n, 2)), r.random((n, channels))
@@ -71,7 +72,7 @@ def by_torchvision(path, x):
             elif "weight" in w:
                 f = torch.nn.functional.linear(f, w["weight"], w.get("bias"))
             else:
-                f = f.relu()  # positions count as in nn.Sequential, where a ReLU has no weights
+                f = f.relu()  # numbered as in nn.Sequential, where a ReLU has no weights
         return torch.nn.functional.normalize(f).numpy()
 
 
@@ -85,12 +86,12 @@ def can(name):
 
 def main():
     conr, failed = sys.argv[1], False
-    ways = [(w, f, end) for w, f, end in (("onnxruntime", by_onnx, "onnx"), ("torchvision", by_torchvision, "safetensors")) if can(w)]
-    if not ways:
+    peers = [(w, f, end) for w, f, end in (("onnxruntime", by_onnx, "onnx"), ("torchvision", by_torchvision, "safetensors")) if can(w)]
+    if not peers:
         print("skipped: neither onnxruntime nor torchvision can be imported")
     with tempfile.TemporaryDirectory() as folder:
         call = lambda *words: subprocess.run([conr, *map(str, words), "--quiet"], check=True, stdout=subprocess.DEVNULL)
-        for encoder, stem, size, channels, framework in MODELS if ways else []:
+        for encoder, stem, size, channels, framework in MODELS if peers else []:
             run = f"{folder}/{encoder}-{stem}"
             images = pictures(48, size, channels)
             np.save(f"{folder}/images.npy", images)
@@ -101,14 +102,14 @@ def main():
             call("embed", run, f"{folder}/images.npy", "--out", f"{folder}/f.npy")
             ours = np.load(f"{folder}/f.npy")
             x = images.reshape(len(images), size, size, channels).transpose(0, 3, 1, 2).astype(np.float32) / 255
-            for way, forward, end in ways:
+            for peer, forward, end in peers:
                 call("export", run, "--out", f"{run}.{end}", "--projector")
                 theirs = forward(f"{run}.{end}", x)
                 if theirs is None:
                     continue
                 error = np.abs(theirs - ours).max()
                 failed |= not error <= BOUND
-                print(f"{way:12} {encoder:9} {stem:9} {framework:8} {size}x{size}x{channels}: largest difference {error:.1e}")
+                print(f"{peer:12} {encoder:9} {stem:9} {framework:8} {size}x{size}x{channels}: largest difference {error:.1e}")
     return failed
 
 

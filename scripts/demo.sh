@@ -1,19 +1,19 @@
 #!/bin/bash
-# The demo: the bundled 10,000 images of Fashion-MNIST, clustered by their pixels, by BYOL's features
-# and by CoNR's, against the labels that none of the three has seen.
+# The demo: clusters the bundled 10,000 images of Fashion-MNIST by their pixels, by the features of
+# BYOL and by those of CoNR, and scores all three against labels that none of them has seen.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 conr=${1:-build/conr}
 sample=samples/fashion-mnist
 mkdir -p demo
 
-# scores EPOCH: NMI, ACC, ARI of the run's evaluation after that epoch
+# scores EPOCH: NMI, ACC and ARI of the evaluation after that epoch
 scores() {
     sed -n "s/.*\"epoch\":$1,.*\"nmi\":\([0-9.]*\),\"acc\":\([0-9.]*\),\"ari\":\([0-9.]*\).*/\1 \2 \3/p" demo/run/log.jsonl | tail -1
 }
 setting() { sed -n "s/^$1: //p" demo/run/options.yaml; }
 
-echo "10,000 images of Fashion-MNIST, 10 clusters; the training takes one to two minutes on two cores"
+echo "10,000 images of Fashion-MNIST, 10 clusters; training takes one to two minutes on two cores"
 pixels=$("$conr" kmeans $sample --clusters 10 --metric euclidean --out demo/pixels.npy --quiet)
 rm -rf demo/run
 "$conr" train --recipe recipes/demo.yaml --data $sample --out demo/run "${@:2}" >demo/result.txt
@@ -25,5 +25,5 @@ row "k-means on pixels" $(echo "$pixels" | sed 's/[A-Z]*//g')
 row "k-means on BYOL's features" $(scores "$(setting stage1_epochs)")
 # shellcheck disable=SC2046
 row "CoNR" $(scores "$(setting epochs)")
-if cp demo/run/report.html demo/report.html; then printf '\nTo look at, in a browser: demo/report.html'; fi
-printf '\nWhich image went where: demo/run/labels.csv; what else there is: conr info demo/run\n'
+if cp demo/run/report.html demo/report.html; then printf '\nOpen the report in a browser: demo/report.html'; fi
+printf '\nThe cluster of each image: demo/run/labels.csv; about the run: %s info demo/run\n' "$conr"

@@ -1,23 +1,23 @@
 #!/bin/sh
-# Installs what is missing, with apt.  Says what it installs; does nothing when all is there.
+# Installs missing packages with apt.  Prints what it installs; does nothing if all are present.
 #   deps.sh            what the build and `make test` need
 #   deps.sh ci         also what .ci/run needs: clang, its OpenMP and clang-format
 #   deps.sh mpi        also Open MPI
 #   deps.sh browser    also what tests/report.sh needs: Chromium, driven from Python
 #   deps.sh fuzz       also what scripts/fuzz.sh needs: clang's fuzzer and sanitizers
-# What counts is whether a thing is there, not how it came: a library in a folder of one's own
-# counts when pkg-config finds it (PKG_CONFIG_PATH).
+# What counts is whether a tool or library is present, not where it came from: a library in a folder
+# of your own counts if pkg-config finds it (PKG_CONFIG_PATH).
 set -eu
 
 missing=""
-want() { # want PACKAGE CHECK...: the package is missing when the check fails
+want() { # want PACKAGE CHECK...: the package is missing if the check fails
     package=$1
     shift
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 has() { command -v "$1"; }
 library() { has pkg-config && pkg-config --exists "$1"; }
-# a Python that has it: the one in front, or Debian's
+# either the first python3 in PATH or Debian's has it
 python_has() { python3 -c "import $1" || /usr/bin/python3 -c "import $1"; }
 
 want gcc has cc
@@ -58,7 +58,7 @@ for group in "$@"; do
             clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null'
         ;;
     *)
-        echo "deps: $group: no such group; use ci, mpi, browser or fuzz" >&2
+        echo "deps: $group: no such group; give ci, mpi, browser or fuzz" >&2
         exit 2
         ;;
     esac
@@ -67,13 +67,13 @@ done
 [ -z "$missing" ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "deps: these are missing and there is no apt-get:$missing; install them your way" >&2
+    echo "deps: missing packages, and there is no apt-get:$missing; install them by other means" >&2
     exit 1
 fi
 sudo=""
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null; then
-        echo "deps: these are missing:$missing; run 'apt-get install$missing' as root" >&2
+        echo "deps: missing packages:$missing; run 'apt-get install$missing' as root" >&2
         exit 1
     fi
     sudo=sudo

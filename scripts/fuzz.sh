@@ -1,8 +1,8 @@
 #!/bin/sh
 # Fuzzes every parser under clang's sanitizers: fuzz/fuzz_NAME.c with the corpus fuzz/corpus/NAME.
-#   fuzz.sh [SECONDS [NAME...]]     60 seconds each, all of them, one a core at a time
-# What a run finds stays in build-fuzz/found/NAME; a crash is an error and leaves its input and log
-# in build-fuzz.  Needs clang with its fuzzer (Debian: clang and libclang-rt-*-dev).
+#   fuzz.sh [SECONDS [NAME...]]     default: 60 seconds each, all of them, one per core at a time
+# New inputs are kept in build-fuzz/found/NAME; a crash is an error and leaves its input and log in
+# build-fuzz.  Needs clang with its fuzzer (Debian: clang and libclang-rt-*-dev).
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -15,7 +15,7 @@ flags="-std=gnu11 -D_GNU_SOURCE -O1 -g -Wno-unknown-pragmas -Iinclude -Isrc -Ifu
        -fsanitize=address,undefined -fno-sanitize-recover=all $(pkg-config --cflags $libraries)"
 mkdir -p "$build"
 
-# The parsers alone, without OpenMP: a fuzzer runs one thread.
+# Only the parsers, without OpenMP: a fuzzer runs one thread.
 objects=""
 for source in src/base/*.c src/images/decode*.c src/images/source*.c; do
     case $source in *_test.c | */test_help.c) continue ;; esac
@@ -31,7 +31,7 @@ for name in $names; do
     mkdir -p "$build/found/$name"
 done
 
-# A target may take as much memory as the largest image that is allowed, twice, and no more.
+# A target may use twice the memory of the largest image allowed, and no more.
 cat >"$build/one.sh" <<END
 "$build/fuzz_\$1" -max_total_time=$seconds -timeout=20 -rss_limit_mb=3000 -malloc_limit_mb=800 \\
     -artifact_prefix="$build/crash-\$1-" -print_final_stats=1 -verbosity=0 \\

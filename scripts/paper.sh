@@ -1,12 +1,13 @@
 #!/bin/sh
 # The paper's CIFAR-10 numbers: stage 1 once, CoNR, and every row of the ablation from the same
-# stage-1 checkpoint.  About 26 minutes on one H200 for the first run, 5.5 for each row more; whatever
-# is finished is not repeated when the script is called again.
+# stage-1 checkpoint.  About 26 minutes on one H200 for the first run and 5.5 for each further row.
+# Finished runs are not repeated if the script is called again.
 #
 #   scripts/paper.sh cifar-10-batches-bin runs/paper
 #
 # CONR: the program (build-cuda/conr); RECIPE: recipes/cifar10.yaml, or another with both stages;
-# UNTIL: the last epoch of the ablation's rows (880: less than half the time, and CoNR was level by then).
+# UNTIL: the last epoch of the ablation rows (880: less than half the time, and CoNR has converged by
+# then).
 set -eu
 data=${1:?give the images and a folder: scripts/paper.sh cifar-10-batches-bin runs/paper} out=${2:?give a folder for the runs}
 conr=${CONR:-build-cuda/conr}
@@ -21,7 +22,7 @@ if [ ! -e "$all/DONE" ]; then
         "$conr" train --recipe "$recipe" --data "$data" --out "$all" --set compact=true
     fi
 fi
-rows() { # FOLDER, then what varies
+rows() { # FOLDER, then the flags that vary
     folder=$1
     shift
     "$conr" sweep --recipe "$recipe" --data "$data" --from "$all@$epoch" --stage 2 --out "$out/$folder" \

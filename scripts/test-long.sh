@@ -1,11 +1,12 @@
 #!/bin/bash
-# The slow checks, run before an issue is closed: sanitizers over everything, ranks under mpirun,
-# the Python package from nothing, all CUDA architectures, and, where Python's peers are installed, the golden files made again.
+# The slow checks: sanitizers over everything, fuzzing, reports in a browser, ranks under mpirun, the
+# Python package in a fresh environment, all CUDA architectures, exported encoders, and, if torch and
+# scikit-learn are installed, whether the golden files can be reproduced.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
-step "sanitizers over everything, the program included"
+step "sanitizers over everything, including the program"
 cmake --preset asan >/dev/null
 cmake --build build-asan
 ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
@@ -31,7 +32,7 @@ venv=$(mktemp -d)
 trap 'rm -rf "$venv"' EXIT
 $python -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check . pytest
-mkdir "$venv/checkout" # the installed package is tested, not the checkout's
+mkdir "$venv/checkout" # so that the installed package is tested, not the checkout
 cp -r README.md include golden samples "$venv/checkout"
 mkdir "$venv/checkout/python"
 cp -r python/tests python/examples "$venv/checkout/python"
@@ -42,24 +43,24 @@ if command -v nvcc >/dev/null; then
     cmake --preset cuda -DCONR_MPI=ON >/dev/null
     cmake --build build-cuda
 else
-    echo "skipped: no nvcc here"
+    echo "skipped: no nvcc"
 fi
 
-step "exported encoders, run by ONNX Runtime and torchvision"
+step "exported encoders in ONNX Runtime and torchvision"
 venv=build/venv-export
 [ -x $venv/bin/python ] || python3 -m venv $venv || true
 $venv/bin/python -c 'import onnxruntime' 2>/dev/null || $venv/bin/pip install -q onnxruntime numpy ||
-    echo "skipped ONNX Runtime: it cannot be had from PyPI here"
+    echo "skipped ONNX Runtime: cannot be installed from PyPI"
 for python in $venv/bin/python /usr/bin/python3; do
     if $python -c 'import numpy' 2>/dev/null; then $python scripts/check_export.py build/conr; fi
 done
 
 for make in golden/make*.py; do
     if /usr/bin/python3 -c 'import torch, torchvision, sklearn' 2>/dev/null; then
-        step "$make gives the committed files"
+        step "$make reproduces the committed files"
         /usr/bin/python3 "$make" --check
     else
         echo "skipped $make: needs python3-torch, python3-torchvision, python3-sklearn"
     fi
 done
-step "all is well"
+step "all checks passed"
