@@ -1,7 +1,7 @@
 /* draw.h: what is random about a view of an image: crop, flip, color, blur.
  *
- * Drawn by one source (draw_body.h) that is compiled for the CPU and for the GPU and gives the same
- * bits on both.  Changing pixels accordingly is left to others.  The distributions are those of
+ * One source (draw_body.h) is compiled for the CPU and for the GPU and gives the same bits on both.
+ * It does not touch pixels (pixels.h, device/cuda/views.cu).  The distributions are those of
  * torchvision's RandomResizedCrop, RandomHorizontalFlip, ColorJitter, RandomGrayscale, GaussianBlur
  * and RandomSolarize. */
 #ifndef CONR_DRAW_H
@@ -15,9 +15,9 @@ extern "C" {
 
 /* The distribution; filled by draw_policy_default and changed by settings. */
 typedef struct draw_policy {
-    float scale_low, scale_high;                 /* share of the image's area */
+    float scale_low, scale_high;                 /* share of the area of the image */
     float log_ratio_low, log_ratio_high;         /* natural logarithm of width / height */
-    float ratio_low, ratio_high;                 /* the same, not its logarithm */
+    float ratio_low, ratio_high;                 /* width / height itself */
     float flip;                                  /* probability */
     float jitter;                                /* probability of all four below */
     float brightness, contrast, saturation, hue; /* half widths about 1, 1, 1, 0 */
@@ -37,13 +37,13 @@ typedef struct draw {
     float sigma;
 } draw;
 
-/* The method's views in stage 1: scale [0.08,1], ratio [3/4,4/3], jitter (.4,.4,.4,.1) p .8, gray
- * .2.
- */
+/* The views of stage 1 of the method: scale [0.08,1], ratio [3/4,4/3], color jitter (.4,.4,.4,.1)
+ * with probability .8, gray with .2. */
 draw_policy draw_policy_default(void);
 void draw_policy_ratio(draw_policy *p, double low, double high);
 
-/* The draw for a view (RNG_VIEW_A or RNG_VIEW_B) of image number `image`, width x height pixels. */
+/* The draw for a view (RNG_VIEW_A or RNG_VIEW_B) of image `image`, which has width x height
+ * pixels. */
 draw draw_view(const draw_policy *p, uint64_t seed, uint32_t epoch, uint32_t image, uint32_t view,
                int width, int height);
 

@@ -1,5 +1,5 @@
-/* draw_body.h: the draws themselves, included by draw.c and by the CUDA build, each compiled
- * without contraction.  Only + - x /, sqrt and a polynomial of our own: the same bits on both. */
+/* draw_body.h: the draws themselves, included by draw.c and by CUDA files, all compiled without
+ * fused multiply-add.  Only + - x /, sqrt and our own polynomial: the same bits on both. */
 #ifndef CONR_DRAW_BODY_H
 #define CONR_DRAW_BODY_H
 
@@ -58,8 +58,8 @@ static inline BOTH_SIDES float draw_factor(rng *r, float half_width) {
     return draw_between(r, low > 0 ? low : 0, 1.0f + half_width);
 }
 
-/* Every number is drawn whether it is used or not, so that switching one thing off leaves the
- * others as they were. */
+/* Every value is drawn whether it is used or not, so that switching one thing off leaves the others
+ * unchanged. */
 static inline BOTH_SIDES draw draw_make(const draw_policy *p, uint64_t seed, uint32_t epoch,
                                         uint32_t image, uint32_t view, int width, int height) {
     draw d;

@@ -1,6 +1,7 @@
 /* draw_cuda_test.cu: draws on the GPU equal those on the CPU, bit for bit.  views.cu includes
- * draw_body.h inside a larger kernel; here it is the whole kernel, so that the draws themselves can
- * be compared.  Compiled without fused multiply-add, as views.cu is.  Needs a GPU: make test-cuda. */
+ * draw_body.h inside a larger kernel; here it is the whole kernel, so that the draws themselves
+ * can be compared.  Compiled without fused multiply-add, as views.cu is.  Needs a GPU: make
+ * test-cuda. */
 #include "views/draw.h"
 #include "views/draw_body.h"
 

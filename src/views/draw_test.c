@@ -1,4 +1,4 @@
-/* draw_test.c: draws lie where they may, belong to their datum, and have torchvision's means. */
+/* draw_test.c: draws stay in bounds, belong to their datum, and have the means of torchvision. */
 #include "views/draw.h"
 
 #include "base/rng.h"
@@ -51,7 +51,7 @@ static void boxes_fit(void **state) {
 }
 
 /* A very wide image never takes a crop of [3/4,4/3] of 8 % or more of its area in ten tries: the
- * central fallback has the image's height and 4/3 of it as width. */
+ * central fallback has the height of the image and 4/3 of it as width. */
 static void fallback_is_central(void **state) {
     (void)state;
     draw_policy p = draw_policy_default();
@@ -93,7 +93,7 @@ static void probabilities(void **state) {
 }
 
 /* A snapshot: the same bits with every compiler and processor, or runs cannot be repeated
- * elsewhere. (Seen equal on aarch64 with gcc and clang, and on x86-64.) */
+ * elsewhere.  (Checked on aarch64 with gcc and clang, and on x86-64.) */
 static void same_bits_everywhere(void **state) {
     (void)state;
     draw_policy p = draw_policy_default();

@@ -1,5 +1,4 @@
-/* job.h: views of images that already lie in a device's memory: what a device needs to know to make
- * them by itself. */
+/* job.h: what a device needs to know to make views by itself, of images in its memory. */
 #ifndef CONR_JOB_H
 #define CONR_JOB_H
 

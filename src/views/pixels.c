@@ -57,7 +57,7 @@ static inline float luma(float r, float g, float b) {
     return 0.2989f * r + 0.587f * g + 0.114f * b;
 }
 
-/* x <- a x + b, cut to [0,1]: brightness, and contrast once the mean is known */
+/* x <- a x + b, clamped to [0,1]: brightness, and contrast once the mean is known */
 static void stretch(float *x, int n, float a, float b) {
     for (int i = 0; i < n; i++) x[i] = unit(a * x[i] + b);
 }
@@ -94,7 +94,7 @@ static void make_gray(float *restrict r, float *restrict g, float *restrict b, i
     for (int i = 0; i < n; i++) r[i] = g[i] = b[i] = luma(r[i], g[i], b[i]);
 }
 
-/* Four sums side by side, so that the order of additions is the same with and without vectors. */
+/* Four separate sums, so that the order of additions is the same with and without vectors. */
 static double sum_luma(const float *restrict r, const float *restrict g, const float *restrict b,
                        int n) {
     float sum[4] = {0};
@@ -114,7 +114,7 @@ static double sum_row(const float *x, int n) {
     return ((double)sum[0] + sum[1]) + ((double)sum[2] + sum[3]);
 }
 
-/* What is done to the colors, in order. */
+/* The color operations to apply, in order. */
 typedef struct palette {
     const draw *d;
     int first, stop; /* order[first .. stop-1] */
@@ -168,7 +168,7 @@ static void solarize_row(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] = x[i] >= 0.5f ? 1 - x[i] : x[i];
 }
 
-/* (x - mean) / deviation as a product and a sum. */
+/* (x - mean) / deviation as scale x + shift. */
 typedef struct affine {
     float scale[3], shift[3];
 } affine;
@@ -206,9 +206,8 @@ static void add_scaled(const float *restrict in, float w, int n, float *restrict
     for (int i = 0; i < n; i++) out[i] += w * in[i];
 }
 
-/* torchvision's gaussian_blur as two passes.  The kernel is normalized over its whole length, but
- * its ends are left out where they are below float's resolution: at sigma 0.1 all but the center.
- */
+/* gaussian_blur of torchvision as two passes.  The kernel is normalized over its whole length, but
+ * ends below the resolution of a float are left out: at sigma 0.1 all but the center. */
 static void blur_plane(pixels *p, float *plane, float sigma) {
     int n = p->size, half = pixels_blur_size(n) / 2, reach = 0;
     float kernel[256], total = 0, *padded = p->blur, *sideways = p->blur + 2 * (size_t)n;
@@ -285,7 +284,7 @@ done:
     return rc;
 }
 
-/* ---- the image as it is ---------------------------------------------------------------------- */
+/* ---- the image without randomness ------------------------------------------------------------ */
 
 static void norm_line(const float *restrict in, int n, int c, const affine *a,
                       float *restrict out) {
@@ -293,7 +292,7 @@ static void norm_line(const float *restrict in, int n, int c, const affine *a,
         for (int k = 0; k < c; k++) out[i * c + k] = in[i * c + k] * a->scale[k] + a->shift[k];
 }
 
-/* Where a centered window of n starts in m pixels; torchvision's CenterCrop. */
+/* Where a centered window of n starts in m pixels, as in CenterCrop of torchvision. */
 static int center_of(int m, int n) { return (int)lrint((m - n) / 2.0); }
 
 int pixels_plain(pixels *p, const unsigned char *image, int w, int h, int side,
@@ -302,7 +301,7 @@ int pixels_plain(pixels *p, const unsigned char *image, int w, int h, int side,
     size_t stride = (size_t)w * (size_t)c;
     affine a = affine_of(norm, c);
     resizer *z = &p->resize;
-    if (side > 0) { /* the long side is cut to a whole number, as torchvision's Resize does */
+    if (side > 0) { /* the long side is truncated, as in Resize of torchvision */
         if (side < n) side = n;
         rw = w <= h ? side : (int)((int64_t)side * w / h);
         rh = w <= h ? (int)((int64_t)side * h / w) : side;

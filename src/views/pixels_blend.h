@@ -1,8 +1,10 @@
 /* pixels_blend.h: weighted sums of rows of bytes; included by pixels_resize.c once for floats and
- * once for whole numbers, with NUMBER, WEIGHT and NAME defined.  (No guard: that is its purpose.)
+ * once for integers, with NUMBER, WEIGHT and NAME defined.  (No guard: that is its purpose.)
  *
- * out[i] = sum over t of w[t] * r[t][i], or that added to what is there.  One loop over all rows of
- * a window, so that the sum stays in registers; `restrict` tells that out is none of the rows. */
+ *     out[i] = (add ? out[i] : 0) + sum over t of w[t] * r[t][i]
+ *
+ * One loop over all rows of a window, so that the sum stays in registers; `restrict` promises that
+ * out is none of the rows. */
 
 #define TERM(t) ((NUMBER)w##t * (WEIGHT)r##t[i])
 #define LOOP(sum)                                                                                  \
@@ -33,7 +35,7 @@ static void NAME(8)(byte_row const r[], const WEIGHT w[], bool add, int n, float
     LOOP((TERM(0) + TERM(1) + TERM(2) + TERM(3)) + (TERM(4) + TERM(5) + TERM(6) + TERM(7)))
 }
 
-/* Output y of the taps, whose weights are w[0 .. most-1]; eight rows at a time. */
+/* Output y of the taps, with weights w[0 .. most-1]; eight rows at a time. */
 static void NAME(rows)(const taps *t, const WEIGHT *w, byte_row box, size_t stride, int n, int y,
                        float *out) {
     byte_row first = box + (size_t)t->first[y] * stride;
@@ -41,7 +43,7 @@ static void NAME(rows)(const taps *t, const WEIGHT *w, byte_row box, size_t stri
         int left = t->most - k;
         byte_row r[8];
         WEIGHT part[8];
-        for (int i = 0; i < 8; i++) { /* a missing row: any, with weight 0 */
+        for (int i = 0; i < 8; i++) { /* in place of a missing row any, with weight 0 */
             r[i] = first + (i < left ? (size_t)(k + i) * stride : 0);
             part[i] = i < left ? w[k + i] : 0;
         }

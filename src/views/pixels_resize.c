@@ -1,8 +1,8 @@
 /* pixels_resize.c: filter weights, and rows of a resized image.
  *
- * Vertically first: whole rows of bytes are blended at full vector width, only as many as the
- * result has, and the horizontal pass finds floats.  Horizontally a pixel's channels are one vector
- * of four, the fourth being its neighbor's and overwritten by the next pixel. */
+ * Vertically first: whole rows of bytes are blended at full vector width, one per row of the
+ * result, and the horizontal pass reads floats.  Horizontally the channels of a pixel are one
+ * vector of four; the fourth belongs to its neighbor and is overwritten by the next pixel. */
 #include "views/pixels_resize.h"
 
 #include "base/memory.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for `need` elements, old contents lost. */
+/* Makes room for `need` elements; old contents are lost. */
 static int reserve(void *array, size_t *room, size_t need, size_t size) {
     void *old, *more;
     if (need <= *room) return 0;
@@ -125,8 +125,8 @@ void resizer_free(resizer *r) {
     *r = (resizer){0};
 }
 
-/* Rows are blended in float where nothing may be rounded, and for bytes in whole numbers, which
- * takes half as long. */
+/* Rows are blended in float if nothing may be rounded, and in integers for bytes, which takes
+ * half as long. */
 typedef const unsigned char *byte_row;
 
 #define NUMBER  float
@@ -134,7 +134,7 @@ typedef const unsigned char *byte_row;
 #define NAME(x) blend_##x
 #include "views/pixels_blend.h"
 
-enum { WHOLE = 1 << 14, WHOLE_ROWS = 64 }; /* what weight 1 is; rows of a window, at most */
+enum { WHOLE = 1 << 14, WHOLE_ROWS = 64 }; /* weight 1 as an integer; rows of a window, at most */
 
 #define NUMBER  int32_t
 #define WEIGHT  int16_t
@@ -150,7 +150,7 @@ static inline vec4 load4(const float *p) {
 }
 static inline void store4(float *p, vec4 v) { memcpy(p, &v, sizeof v); }
 
-/* `most` is known where this is inlined, so that the loop over it is unrolled. */
+/* `most` is a constant after inlining, so that the loop over it is unrolled. */
 static inline __attribute__((always_inline)) void
 filter_rgb_by(int most, const taps *t, const float *restrict row, float *restrict line) {
     const float *w = t->weight;
@@ -206,7 +206,7 @@ static void round_to_bytes(const float *restrict in, int n, unsigned char *restr
     }
 }
 
-/* y.weight in whole numbers.  Windows of more rows would lose too much: their weights are small. */
+/* y.weight as integers.  Windows of more rows would lose too much: their weights are small. */
 static int make_whole(resizer *r) {
     size_t n = (size_t)r->y.n * (size_t)r->y.most;
     int rc = reserve(&r->whole, &r->room[2], n, sizeof *r->whole);

@@ -1,9 +1,9 @@
-/* pixels_resize.h: shrinking and enlarging with an antialiasing filter, one source of truth for
- * views, un-augmented images and the store.
+/* pixels_resize.h: shrinking and enlarging with an antialiasing filter, for views, images without
+ * randomness and the store.
  *
- * The filters are those of torch's interpolate(antialias=True, align_corners=False), which are
- * Pillow's: triangle and cubic (a = -0.5), widened by the scale when shrinking, cut at the edges of
- * the box and normalized. */
+ * The filters are those of interpolate(antialias=True, align_corners=False) in torch, which are
+ * those of Pillow: triangle and cubic (a = -0.5), widened by the scale when shrinking, cut at the
+ * edges of the box and normalized. */
 #ifndef CONR_PIXELS_RESIZE_H
 #define CONR_PIXELS_RESIZE_H
 
@@ -13,7 +13,7 @@
 typedef enum pixels_filter { PIXELS_BILINEAR, PIXELS_BICUBIC } pixels_filter;
 
 /* out[i] = sum over t < most of weight[i*most + t] * in[first[i] + t]; padded with zero weights, so
- * that every output takes as many inputs and none beyond the end. */
+ * that all outputs take the same number of inputs, and none beyond the end. */
 typedef struct taps {
     int n, most;
     int32_t *first; /* [n] */
@@ -25,14 +25,14 @@ typedef struct taps {
 int taps_make(taps *t, pixels_filter filter, int in, int out, int from, int n);
 void taps_reverse(taps *t); /* last output first: a mirror image */
 void taps_scale(taps *t, float factor);
-void taps_free(taps *t); /* also twice */
+void taps_free(taps *t); /* may be called twice */
 
-/* One side of a resize: what is needed to make rows. */
+/* The weights of both axes, and buffers for one row. */
 typedef struct resizer {
     taps x, y;
-    float *row;     /* [w*c + pad] one row of the source's width, vertically filtered */
+    float *row;     /* [w*c + pad] one row of the source width, vertically filtered */
     float *line;    /* [n*c + pad] one row of the result */
-    int16_t *whole; /* [y.n,y.most] y.weight in whole numbers, for bytes to bytes */
+    int16_t *whole; /* [y.n,y.most] y.weight as integers, for bytes to bytes */
     size_t room[3];
 } resizer;
 
@@ -40,7 +40,7 @@ int resizer_reserve(resizer *r, int w, int c); /* after the taps are made; w: of
 /* Row y of the result, interleaved, into r->line.  box: top left byte of the source box, rows
  * `stride` bytes apart, w pixels wide. */
 void resizer_row(resizer *r, const unsigned char *box, size_t stride, int w, int c, int y);
-void resizer_free(resizer *r); /* also twice */
+void resizer_free(resizer *r); /* may be called twice */
 
 /* out [oh,ow,c] = the image [h,w,c] resized, rounded to bytes. */
 int resizer_bytes(resizer *r, pixels_filter filter, const unsigned char *in, int w, int h, int c,

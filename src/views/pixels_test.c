@@ -1,7 +1,9 @@
-/* pixels_test.c: pixels of views against torchvision's, draws against its distributions.
+/* pixels_test.c: pixels of views against torchvision, draws against its distributions.
  *
- *     pixels_test                  the tests
- *     pixels_test --time [SIDE [SIZE [C]]]   views a second of SIDE x SIDE images at SIZE x SIZE */
+ *     pixels_test                                   the tests
+ *     pixels_test --time [SIDE [SIZE [C [BLUR]]]]   views per second of SIDE x SIDE images with C
+ *                                                   channels at SIZE x SIZE, blurred with
+ *                                                   probability BLUR */
 #include "views/pixels.h"
 
 #include "base/memory.h"
@@ -67,9 +69,9 @@ static draw draw_of(const float v[18]) {
                   .sigma = v[17]};
 }
 
-/* Both sides compute in float in another order: some units of 2^-24 a step, of which blur has the
- * most.  1e-5 is a four-hundredth of a level of 8 bits; the task asks for 1 level on average, 3 at
- * most.  Normalized values are up to 5 times larger than pixels. */
+/* Both sides compute in float, in different orders: some units of 2^-24 per operation, of which
+ * blur has the most.  1e-5 is 1/400 of an 8-bit level; the goal is 1 level on average, 3 at
+ * most. Normalized values are up to 5 times larger than pixels. */
 static void compare(const char *kind, int i, const float *got, const tensors *t, size_t n,
                     double bound) {
     const tensor *x = find(t, kind, i, "out");
@@ -143,7 +145,7 @@ static void plain_images_are_torchvisions(void **state) {
 
 /* ---- distributions --------------------------------------------------------------------------- */
 
-/* Kolmogorov and Smirnov: with 100,000 draws on either side two samples of one distribution are
+/* Kolmogorov-Smirnov: with 100,000 draws on either side two samples of one distribution are
  * farther apart than 0.012 with a probability of 1e-6 (2.69 sqrt(2 / 100000)).  The seeds are
  * fixed, so this test passes always or never. */
 enum { DRAWS = 100000, GRID = 40 };
@@ -252,7 +254,7 @@ static void a_flip_mirrors(void **state) {
     pixels_free(p);
 }
 
-/* An image of the right size comes out as it went in; a flat one stays flat at any size. */
+/* An image of the right size is unchanged; a flat one stays flat at any size. */
 static void plain_keeps(void **state) {
     (void)state;
     unsigned char image[20 * 20 * 3], flat[31 * 7];
@@ -286,7 +288,7 @@ static void bytes_are_resized(void **state) {
             assert_true(abs(out[y * 16 + x] - (int)lrint(2 * (4 * x + 1.5) + 4 * y + 1.5)) <= 1);
     assert_ok(resizer_bytes(&r, PIXELS_BILINEAR, image, 64, 48, 1, 1, 1, out));
     assert_in_range(out[0], 84, 89); /* the mean is 86.5 */
-    /* a window of 600 rows, whose weights would vanish in whole numbers */
+    /* a window of 600 rows, whose weights would vanish as integers */
     unsigned char *tall = malloc(1200 * 2);
     assert_non_null(tall);
     memset(tall, 77, 1200 * 2);
@@ -301,7 +303,7 @@ static void bytes_are_resized(void **state) {
 
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* of one core, whatever else runs */
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* this thread only, whatever else runs */
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

@@ -1,6 +1,6 @@
-/* bare.cuh: a bare CUDA device for tests: a stream, memory and a plain matrix product.  So the entries
- * for features are checked by themselves, whatever the rest of the table does.  Also what the tests
- * on it share: arrays on either side, timings, features with structure. */
+/* bare.cuh: a bare CUDA device for tests: a stream, memory and a plain matrix product.  So the
+ * entries for features are checked by themselves, whatever the rest of the table does.  Also
+ * what the tests on it share: arrays on either side, timings, features with structure. */
 #ifndef CONR_BARE_CUH
 #define CONR_BARE_CUH
 
@@ -77,7 +77,7 @@ static __global__ void product(bool ta, bool tb, int m, int n, int k, float alph
     *to = alpha * sum + (beta != 0 ? beta * *to : 0);
 }
 
-/* cuBLAS where it is found at run time, as it is what the table has: else the timings of k-means
+/* cuBLAS if it is found at run time, as the real table uses it: otherwise the timings of k-means
  * and of the search say nothing. */
 typedef int blas_gemm(void *, int, int, int, int, int, const float *, const float *, int,
                       const float *, int, const float *, float *, int);
@@ -99,7 +99,7 @@ static void find_blas() {
 
 static int bare_gemm(device *, bool ta, bool tb, int m, int n, int k, float alpha, const float *a,
                      int lda, const float *b, int ldb, float beta, float *c, int ldc) {
-    if (blas) /* by columns: C' = op(B)' op(A)' */
+    if (blas) /* column-major: C' = op(B)' op(A)' */
         return -blas(blas_handle, tb, ta, n, m, k, &alpha, b, ldb, a, lda, &beta, c, ldc);
     dim3 grid((n + 15) / 16, (m + 15) / 16), block(16, 16);
     product<<<grid, block, 0, stream>>>(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -144,13 +144,14 @@ static float *random_floats(size_t count, uint32_t stream_id) {
     return x;
 }
 
-/* Microseconds of one run, from replays of a recorded graph: so it can be recorded, too. */
+/* Microseconds of one run, from replays of a recorded graph; so this also checks that the body can
+ * be recorded. */
 template <typename F> static double time_us(F body) {
     cudaGraph_t graph;
     cudaGraphExec_t run;
     cudaEvent_t start, stop;
     float best = 1e30f;
-    body(); /* the first loads code */
+    body(); /* the first run loads code */
     CHECK(cudaStreamSynchronize(stream));
     if (quick) return 0;
     CHECK(cudaEventCreate(&start));
@@ -176,7 +177,7 @@ template <typename F> static double time_us(F body) {
 
 /* ---- features with structure ----------------------------------------------------------------- */
 
-/* The GPU's order of a dot product on the CPU: the same bits, so the lists must be the same. */
+/* Dot products on the CPU in the order of the GPU: the same bits, so the lists must be the same. */
 static int chain_gemm(device *, bool, bool, int m, int n, int k, float, const float *a, int lda,
                       const float *b, int ldb, float, float *c, int ldc) {
     for (int i = 0; i < m; i++)
@@ -194,7 +195,7 @@ static int chain_gemm(device *, bool, bool, int m, int n, int k, float, const fl
 }
 
 typedef struct graph_case {
-    int n, d, kind; /* 0 random, 1 clusters, 2 with duplicates and zero rows */
+    int n, d, kind; /* 0: random, 1: clusters, 2: with duplicates and zero rows */
     int k, k1, k2, layers;
     double alpha;
     int resymmetrize, local;

@@ -1,5 +1,5 @@
-/* basic.cu: what is done number by number: conversions, pools, pixels of strided 1x1 convolutions,
- * and the weights' update. */
+/* basic.cu: elementwise work: conversions, pools, pixels of strided 1x1 convolutions, and the
+ * update of the weights. */
 #include "device/cuda/vector.cuh"
 
 enum { THREADS = 256 };
@@ -202,7 +202,7 @@ static __global__ void max_pool(pool_shape s, size_t total, const T *x, T *y) {
     }
 }
 
-/* One thread a cell of 2x2 input pixels: four windows have a say in it. */
+/* One thread per cell of 2x2 input pixels, which four windows cover. */
 template <typename T, int V>
 static __global__ void max_pool_back(pool_shape s, size_t total, const T *x, const T *dy, T *dx) {
     int cv = s.c / V, oh = (s.h + 1) / 2, ow = (s.w + 1) / 2;
@@ -314,8 +314,8 @@ static __device__ float mean_step(float m, float average, float w) {
     return m * average + (1 - m) * w;
 }
 
-/* One sweep: reads and writes weights, momentum and average once, and the bf16 copies where there
- * are any (w16, average16; NULL: none). */
+/* One sweep: reads and writes weights, momentum and average once, and writes their bf16 copies
+ * (w16, average16; NULL: none). */
 template <int V>
 static __global__ void sgd(const step_values *at, int which, bool first, float scale, size_t n,
                            float *w, const float *dw, float *v, float *average, bf16 *w16,

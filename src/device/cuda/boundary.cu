@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A block a row, a warp a centroid.  ids NULL: row i is image i. */
+/* One block per row, one warp per centroid.  ids NULL: row i is image i. */
 static __global__ void ratios(const float *__restrict__ f, int d, const int32_t *__restrict__ ids,
                               const int32_t *__restrict__ label,
                               const float *__restrict__ centroids, int K,
@@ -41,7 +41,8 @@ static __global__ void ratios(const float *__restrict__ f, int d, const int32_t 
                                    : 1;
 }
 
-/* The weights of a batch, by one block: a thread counts how many do not exceed its ratio. */
+/* The weights of a batch, by one block: each thread counts the ratios that do not exceed its
+ * own. */
 enum { COUNTED = 1024 };
 
 static __global__ void filter_short(const step_values *at, const float *ratio, int n,
@@ -59,18 +60,20 @@ static __global__ void filter_short(const step_values *at, const float *ratio, i
         float4 x = *(const float4 *)(all + j);
         below += (x.x <= own) + (x.y <= own) + (x.z <= own) + (x.w <= own);
     }
-    bool enough = i < n && below >= keep; /* ratios are not negative: their bits have their order */
+    bool enough =
+        i < n && below >= keep; /* ratios are not negative: their bits are ordered as they are */
     uint32_t bits = __reduce_min_sync(ALL_LANES, enough ? __float_as_uint(own) : 0x7f800000u);
     if (lane() == 0) atomicMin(&least, bits);
     __syncthreads();
     float sigma = __uint_as_float(least);
-    if (i < n && own == sigma) kept = below; /* the same number from each */
+    if (i < n && own == sigma) kept = below; /* each writes the same */
     __syncthreads();
     if (i < n) weight[i] = own <= sigma ? 1.0f / (float)(over_batch ? n : kept) : 0;
 }
 
-/* The number at place `left` (0 .. n-1) of x [n] in ascending order, in every thread of a block of
- * at least 256: found byte by byte, from the highest, of bits that have the numbers' order. */
+/* The element at place `left` (0 .. n-1) of x [n] in ascending order, in every thread of a block
+ * of at least 256: a radix select, byte by byte from the highest, on bits ordered as the values
+ * are. */
 static __device__ float number_at(const float *x, int n, int left) {
     __shared__ int count[256];
     __shared__ uint32_t chosen;
@@ -84,7 +87,7 @@ static __device__ float number_at(const float *x, int n, int left) {
             if ((bits & mask) == prefix) atomicAdd(&count[bits >> shift & 255], 1);
         }
         __syncthreads();
-        if (threadIdx.x < WARP) { /* eight bins a lane */
+        if (threadIdx.x < WARP) { /* eight bins per lane */
             int before = 0, own = 0;
             for (int b = 0; b < 8; b++) own += count[8 * threadIdx.x + b];
             int upto = own;
@@ -107,11 +110,11 @@ static __device__ float number_at(const float *x, int n, int left) {
     return rank_value((rank_key)prefix << 32);
 }
 
-/* The same for any number of rows. */
+/* filter_short for any number of rows. */
 static __global__ void filter(const step_values *at, const float *ratio, int n, bool over_batch,
                               float *weight) {
     __shared__ int kept;
-    if (threadIdx.x == 0) kept = 0; /* number_at lets nobody pass before */
+    if (threadIdx.x == 0) kept = 0; /* number_at synchronizes */
     float sigma = number_at(ratio, n, (at->keep < 1 ? 1 : at->keep > n ? n : at->keep) - 1);
     int mine = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) mine += ratio[i] <= sigma;
@@ -143,7 +146,7 @@ static int boundary_ratio(device *dev, const float *f, int n, int d, const int32
 
 static __global__ void keep_smallest(const float *ratio, int n, int keep, unsigned char *kept) {
     float sigma = number_at(ratio, n, keep - 1);
-    if (isnan(sigma)) sigma = INFINITY; /* they rank last: all others are wanted */
+    if (isnan(sigma)) sigma = INFINITY; /* NaN ranks last: all others are kept */
     for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = ratio[i] <= sigma;
 }
 

@@ -34,7 +34,7 @@ static int cuda_conv_plan_new(device *dev, const conv_shape *s, conv_plan **out)
         p->side = s->stride > 1 ? round_up(picked) : 0;
         p->p.workspace = p->side;
     } else {
-        /* with odd channels also room for copies of x with eight */
+        /* with odd channels also space for copies of x padded to eight */
         size_t padded = s->ci % 8 ? x / (size_t)s->ci * (8 * (size_t)((s->ci + 7) / 8)) : 0;
         p->side = round_up(x > dw ? x : dw);
         p->work = DNN_WORK + 2 * padded;
@@ -169,7 +169,7 @@ static int cuda_conv_back_filter(device *dev, const conv_plan *plan, const act *
     } else {
         engine *e;
         tensors t = tensors_of(p, x, dy, dw, work), timed = t;
-        if (add) timed.result = t.side; /* a search must not touch what is added to */
+        if (add) timed.result = t.side; /* timings must not change what is added to */
         TRY(engine_for(dev, p, BACK_FILTER, false, &timed, &e));
         TRY(e->plan ? engine_run(dev, plan, e, add, &t)
                     : cuda_plain_back_filter(dev, plan, x, dy, add, dw));

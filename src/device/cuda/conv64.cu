@@ -1,16 +1,16 @@
-/* conv64.cu: 3x3 convolutions of 64 to 64 channels at 32 pixels a row, stride 1, bf16, on Hopper
- * (wgmma; built for sm_90a alone), with the sums for the norm that follows.
+/* conv64.cu: 3x3 convolutions of 64 to 64 channels with 32 pixels per row, stride 1, bf16, on
+ * Hopper (wgmma; built for sm_90a only), with the sums for the norm that follows.
  *
  * Libraries treat pixels as the long side of the product and are bound by shared memory when there
  * are only 64 channels (87 us for 512 images on an H200, 440 TFLOP/s).  Here the weights are the
- * 64-row operand and stay in shared memory for good; pixels are the other one, 136 columns: four
- * rows of 34 places, 32 pixels and the padding.  Laid out so, a tap of the filter is nothing but
- * another first place in the same block of shared memory, and every pixel is loaded once per tile
- * instead of nine times.  Two columns of 34 are computed for nothing.
+ * 64-row operand and stay in shared memory throughout; pixels are the other operand, 136 columns:
+ * four rows of 34 places, 32 pixels and the padding.  In this layout a tap of the filter is just
+ * another offset into the same tile in shared memory, and every pixel is loaded once per tile
+ * instead of nine times.  The price: two columns of 34 are computed in vain.
  *
  * A block is a producer (one warpgroup that copies tiles with their halo into a ring) and two
- * consumers that take tiles in turn: while one multiplies, the other writes its results.
- * The data gradient is the same with turned weights. */
+ * consumers that take tiles in turn: while one multiplies, the other writes its results. The
+ * data gradient is the same with the filter rotated by 180 degrees ("turned"). */
 #include "device/cuda/sums.cuh"
 
 #include "base/status.h"
@@ -21,22 +21,22 @@ enum {
     WIDE = W + 2,
     TALL = 4, /* rows of a tile */
     PLACES = TALL * WIDE,
-    LINE = 128,                   /* bytes of a place: 64 channels */
+    LINE = 128,                   /* bytes per place: 64 channels */
     TILE = (TALL + 2) * WIDE + 4, /* places of a tile with its halo, 1024-byte multiple */
     TILE_BYTES = TILE * LINE,
     TAPS = 9,
     TAP_BYTES = C * LINE,
     STAGES = 4,
     AHEAD = 2,
-    OUT_BYTES = (PLACES + 0) * LINE, /* of one consumer */
-    GROUP = 128,                     /* threads of a warpgroup */
+    OUT_BYTES = PLACES * LINE, /* of one consumer */
+    GROUP = 128,               /* threads of a warpgroup */
     THREADS = 3 * GROUP,
     SHARED = TAPS * TAP_BYTES + STAGES * TILE_BYTES + 2 * OUT_BYTES + 1024
 };
 
 static_assert(TILE_BYTES % 1024 == 0 && OUT_BYTES % 1024 == 0, "the swizzle repeats at 1024 bytes");
 
-/* Chunk of 16 bytes that holds chunk `at` of line `row`: the 128-byte swizzle. */
+/* Where chunk `at` (16 bytes) of line `row` is stored: the 128-byte swizzle. */
 static __device__ inline int chunk_at(int row, int at) {
     return row * LINE + ((at ^ (row & 7)) << 4);
 }
@@ -45,15 +45,16 @@ static __device__ inline unsigned shared_address(const void *p) {
     return (unsigned)__cvta_generic_to_shared(p);
 }
 
-/* ---- what the hardware is told --------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
-/* Rows of 128 bytes, swizzled, eight rows 1024 bytes from the next eight. */
+/* The descriptor of an operand: rows of 128 bytes, swizzled, groups of eight rows 1024 bytes
+ * apart. */
 static __device__ inline uint64_t operand(unsigned address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
 }
 
-/* d += A B on the tensor cores: 64 channels by 136 places, 16 numbers deep. */
+/* d += A B on the tensor cores: 64 channels by 136 places, depth 16. */
 static __device__ inline void multiply(float (&d)[68], uint64_t a, uint64_t b, int grows) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %70, 0;\n"
@@ -99,12 +100,13 @@ static __device__ inline void barrier_wait(uint64_t *b, unsigned phase) {
                  "r"(phase)
                  : "memory");
 }
-/* What ordinary stores wrote becomes visible to the tensor cores. */
+/* Makes ordinary stores visible to the tensor cores. */
 static __device__ inline void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Named barriers: 1 and 2 give a consumer its turn to multiply, 3 and 4 are each consumer's own. */
+/* Named barriers: 1 and 2 give a consumer its turn to multiply, 3 and 4 synchronize one consumer
+ * each. */
 static __device__ inline void meet(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -118,7 +120,7 @@ static __device__ inline void copy_16(unsigned to, const void *from, bool there)
                  : "memory");
 }
 
-/* Four 8x8 matrices of bf16, turned: rows of registers become columns of memory. */
+/* Stores four 8x8 matrices of bf16, transposed: rows in registers become columns in memory. */
 static __device__ inline void store_turned(unsigned to, const unsigned v[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to),
                  "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
@@ -134,7 +136,7 @@ static __device__ inline float high_of(unsigned v) { return __uint_as_float(v & 
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* weights [o][tap][i] to [tap][row][column]: o, i, or turned by half a circle and i, o. */
+/* Weights [o][tap][i] to [tap][o][i] or, turned, to [last tap - tap][i][o]. */
 static __device__ void place_weights(char *to, const bf16 *w, bool turned) {
     for (int i = threadIdx.x; i < C * TAPS * 8; i += THREADS) {
         int chunk = i % 8, tap = i / 8 % TAPS, o = i / 8 / TAPS;
@@ -152,11 +154,11 @@ static __device__ void place_weights(char *to, const bf16 *w, bool turned) {
 }
 
 /* Copies rows y0-1 .. y0+TALL of an image, with a zero place on either side.  A thread copies one
- * chunk of every 16th place, so where from and where to is worked out once for all tiles. */
+ * chunk of every 16th place, so source and destination offsets are computed once for all tiles. */
 struct copier {
     enum { TURNS = ((TALL + 2) * WIDE + 15) / 16 };
-    int from[TURNS]; /* from the row before the tile; -1: padding, -2: nothing to do */
-    int to;          /* first chunk's bytes; the others follow 16 lines apart */
+    int from[TURNS]; /* relative to the row before the tile; -1: padding, -2: nothing to do */
+    int to;          /* bytes to the first chunk; the others follow 16 lines apart */
 };
 
 static __device__ inline copier copier_of(int tid) {
@@ -176,7 +178,7 @@ static __device__ inline copier copier_of(int tid) {
 static __device__ inline void copy_tile(const copier &c, unsigned to, const bf16 *image, int y0,
                                         int h) {
     const bf16 *first = image + ((ptrdiff_t)y0 - 1) * W * C;
-    int low = y0 == 0 ? W * C : 0; /* numbers before this one lie outside the image */
+    int low = y0 == 0 ? W * C : 0; /* elements before this one are outside the image */
     int high = y0 + TALL == h ? (TALL + 1) * W * C : (TALL + 2) * W * C;
 #pragma unroll
     for (int i = 0; i < copier::TURNS; i++) {
@@ -197,7 +199,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     __shared__ float cell[2 * C];
     char *memory = raw + (1024 - (shared_address(raw) & 1023)) % 1024;
     char *ring = memory + TAPS * TAP_BYTES, *outs = ring + STAGES * TILE_BYTES;
-    /* the same for a whole warp, and the compiler shall know: descriptors live in its registers */
+    /* the same for a whole warp, which the compiler must know: descriptors are in uniform
+     * registers */
     int role = __shfl_sync(~0u, threadIdx.x / GROUP, 0), tid = threadIdx.x % GROUP;
     int h = per_image * TALL;
     size_t image = (size_t)h * W * C, first = (size_t)blockIdx.y * (tiles / per_image) * image;
@@ -205,15 +208,15 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES; i++) barrier_init(&full[i], GROUP), barrier_init(&empty[i], 4);
     place_weights(memory, w, turned);
-    if (threadIdx.x < 32 * STAGES) /* the last places of a tile are read for nothing */
+    if (threadIdx.x < 32 * STAGES) /* the last places of a tile are read in vain */
         *(uint4 *)(ring + threadIdx.x / 32 * TILE_BYTES + (TILE - 4) * LINE +
                    threadIdx.x % 32 * 16) = make_uint4(0, 0, 0, 0);
     publish();
     __syncthreads();
     if (role == 2) {
         copier c = copier_of(tid);
-        for (int i = 0; i < mine + AHEAD;
-             i++) { /* a tile is handed over when AHEAD more are asked for */
+        /* a tile is handed over when AHEAD more have been requested */
+        for (int i = 0; i < mine + AHEAD; i++) {
             if (i < mine) {
                 int stage = i % STAGES, tile = blockIdx.x + i * gridDim.x;
                 if (i >= STAGES) barrier_wait(&empty[stage], (i / STAGES - 1) & 1);
@@ -255,7 +258,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
             give_turn(2 - role);
             multiply_wait();
             if (lane == 0) barrier_arrive(&empty[stage]);
-            meet(3 + role, GROUP); /* the last results have been read */
+            meet(3 + role, GROUP); /* the previous results have been read */
 #pragma unroll
             for (int j = 0; j < 17; j += 2) {
                 unsigned v[4];
@@ -271,7 +274,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                     squares[m % 2] += low * low + high * high;
                 }
                 int row = 8 * (j + lane / 16) + lane % 8;
-                if (row >= PLACES) row = PLACES - 8 + lane % 8; /* twice the same where j = 16 */
+                if (row >= PLACES) row = PLACES - 8 + lane % 8; /* the same twice if j = 16 */
                 if (j == 16) v[2] = v[0], v[3] = v[1];
                 store_turned(out_at + chunk_at(row, 2 * warp + (lane / 8 & 1)), v);
             }
@@ -321,7 +324,6 @@ extern "C" bool cuda_conv64_takes(device *dev, const conv_shape *s) {
            s->k == 3 && s->stride == 1 && s->pad == 1 && s->w == W && s->h % TALL == 0;
 }
 
-/* turned: the data gradient.  w: bf16.  sums NULL: none. */
 extern "C" int cuda_conv64(device *dev, const conv_plan *p, const act *x, const void *w,
                            bool turned, bool add, act *y, const float *shift, const norm_rest *rest,
                            float *sums) {

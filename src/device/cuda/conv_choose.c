@@ -1,7 +1,7 @@
 /* conv_choose.c: which engine of cuDNN runs a convolution.
  *
- * At the first use of a shape the proposals of cuDNN are timed and the fastest is kept, except those
- * that do not give the same bits twice.
+ * At the first use of a shape the proposals of cuDNN are timed and the fastest is kept, except
+ * those that do not give the same bits twice.
  *
  * A choice by time may differ from run to run, and so may the last bits.  If CONR_CUDA_ENGINES
  * names a file, choices are read from it and new ones appended, keyed by cuDNN version, GPU and
@@ -28,13 +28,14 @@ static bool same_config(const config *a, const config *b) {
     return true;
 }
 
-/* To measure what the same bits cost: CONR_CUDA_ANY_ORDER=1 takes engines that sum in any order. */
+/* CONR_CUDA_ANY_ORDER=1 also takes engines that sum in any order, to measure what the same bits
+ * cost. */
 static bool any_order(void) {
     const char *wish = getenv("CONR_CUDA_ANY_ORDER");
     return wish && *wish == '1';
 }
 
-/* Reads what a proposal is; false for one that we do not take. */
+/* Reads a proposal; false for one that we do not take. */
 static bool read_config(device *dev, cudnnBackendDescriptor_t cfg, config *c) {
     int64_t count = 0, index = 0, n_notes = 0;
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -82,7 +83,7 @@ done:
     return good;
 }
 
-/* Appends what the heuristics propose for a graph. */
+/* Appends the proposals of one heuristic for a graph. */
 static void propose(device *dev, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
                     landing landing, config *list, int *n, int room) {
     int64_t count = 0;
@@ -139,7 +140,7 @@ static void copy_key(engine *to, const engine *from) {
     *to = (engine){.s = from->s, .direction = from->direction, .add = from->add};
 }
 
-/* The fastest of all proposals goes into e; none: e->plan stays NULL. */
+/* Puts the fastest of all proposals into e; e->plan stays NULL if there is none. */
 static int search(device *dev, const conv_plan *p, engine *e, const tensors *t) {
     enum { ROOM = 4 * TRIED };
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
@@ -149,7 +150,7 @@ static int search(device *dev, const conv_plan *p, engine *e, const tensors *t) 
     config list[ROOM];
     if (e->direction == BACK_DATA && e->add) landings[0] = GROWS, n_landings = 2;
     for (int mode = 0; mode < 3; mode++) {
-        if (mode == 2 && n) break; /* fallbacks only where there is nothing better */
+        if (mode == 2 && n) break; /* fallbacks only if there is nothing better */
         for (int i = 0; i < n_landings; i++) {
             engine trial;
             cudnnBackendDescriptor_t graph;
@@ -192,7 +193,7 @@ static void key_text(device *dev, const engine *e, char *out, size_t size) {
              s->stride, s->pad);
 }
 
-/* "KEY | engine landing knob=value ... | microseconds": the last line of a key counts. */
+/* "KEY | engine landing knob=value ... | microseconds"; the last line with a key counts. */
 static bool read_choice(const char *path, const char *key, config *c) {
     FILE *f = fopen(path, "r");
     char line[1024];
@@ -254,14 +255,14 @@ int engine_for(device *dev, cuda_plan *p, direction d, bool add, const tensors *
     char text[256];
     config c;
     const char *path = engines_file(dev);
-    void *before = NULL; /* what is added to: timing must not add again and again */
+    void *before = NULL; /* a copy of what is added to: timings add again and again */
     size_t bytes = (size_t)key.n * key.h * key.w * key.ci * dev->act_size;
     key_text(dev, e, text, sizeof text);
     if (path && read_choice(path, text, &c) &&
         (c.index < 0 || engine_build(dev, e, &p->p, &c) == 0))
         goto done;
     if (d == BACK_DATA && add) {
-        TRY(cuda_check((int)cudaMalloc(&before, bytes), "memory for a comparison"));
+        TRY(cuda_check((int)cudaMalloc(&before, bytes), "memory to time convolutions"));
         TRY(dev->op.copy(dev, before, t->result, bytes));
     }
     TRY(search(dev, &p->p, e, t));

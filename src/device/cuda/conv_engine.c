@@ -10,7 +10,7 @@ static int check(cudnnStatus_t status, const char *what) {
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* A new descriptor that e keeps until it goes. */
+/* A new descriptor, which e keeps until engine_drop. */
 static int make(engine *e, cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out) {
     ASSERT(e->n_kept < KEPT);
     int rc = check(cudnnBackendCreateDescriptor(type, out), "descriptor");
@@ -161,13 +161,13 @@ int engine_build(device *dev, engine *e, const conv_plan *p, const config *c) {
     e->work = (size_t)bytes;
     e->c = *c;
     if ((size_t)bytes > ((const cuda_plan *)p)->work)
-        rc = fail(CONR_EDEVICE, "cuDNN: an engine wants %ld bytes", (long)bytes);
+        rc = fail(CONR_EDEVICE, "cuDNN: an engine wants a workspace of %ld bytes", (long)bytes);
 done:
     if (rc < 0) engine_drop(e);
     return rc;
 }
 
-/* cuDNN learns of a new stream when it is next at work: calls on features never are. */
+/* The stream is passed on to cuDNN before its next operation: calls on features never need it. */
 static int follow_stream(cuda_own *own) {
     if (own->dnn_stream == own->stream) return 0;
     own->dnn_stream = own->stream;

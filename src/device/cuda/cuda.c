@@ -1,9 +1,9 @@
-/* cuda.c: an NVIDIA GPU as a device: opening it, memory, recordings.  Convolutions are
- * conv.c's, matrix products gemm.c's, kernels cuda/'s.
+/* cuda.c: an NVIDIA GPU as a device: opening it, memory, streams, recordings.  conv.c has the
+ * convolutions, gemm.c the matrix products, the .cu files the kernels.
  *
- * Everything is queued on one stream, the device's own or one that the caller has set.  Activations
- * are bf16, or fp32 where the name asks for it ("cuda-f32"), which is for checks: no TF32 anywhere.
- * Weights, statistics and sums are fp32. */
+ * Everything is queued on one stream, either that of the device or one that the caller has set.
+ * Activations are bf16, or fp32 if the name asks for it ("cuda-f32"), which is for checks: no TF32
+ * anywhere.  Weights, statistics and sums are fp32. */
 #include "device/cuda/own.h"
 
 #include "base/status.h"
@@ -16,8 +16,8 @@ int cuda_check(int error, const char *what) {
     if (!error) return 0;
     return fail(error == cudaErrorMemoryAllocation ? CONR_ENOMEM : CONR_EDEVICE, "cuda, %s: %s; %s",
                 what, cudaGetErrorString((cudaError_t)error),
-                error == cudaErrorMemoryAllocation ? "use a smaller batch or free the GPU's memory"
-                                                   : "run it on the cpu, and please report it");
+                error == cudaErrorMemoryAllocation ? "use a smaller batch or free memory on the GPU"
+                                                   : "use --device cpu, and please report it");
 }
 
 #define CUDA(call) cuda_check((int)cuda##call, "cuda" #call)
@@ -69,7 +69,7 @@ static cuda_block *block_of(const device *dev, const void *p) {
     return NULL;
 }
 
-/* Something was written at p other than by an operation that keeps the copy up to date. */
+/* The block at p was written by something that does not keep its bf16 copy up to date. */
 static void written(device *dev, const void *p) {
     cuda_block *b = block_of(dev, p);
     if (b) b->stale = true;
@@ -116,12 +116,12 @@ done:
     return rc;
 }
 
-/* ---- the caller's memory and streams --------------------------------------------------------- */
+/* ---- memory and streams of the caller -------------------------------------------------------- */
 
 static int cuda_reaches(device *dev, const void *p) {
     struct cudaPointerAttributes about;
     cudaError_t e = cudaPointerGetAttributes(&about, p);
-    if (e) cudaGetLastError(); /* memory that CUDA has not heard of: the host's */
+    if (e) cudaGetLastError(); /* CUDA does not know it: host memory */
     if (e || about.type != cudaMemoryTypeDevice) return 0;
     if (about.device == own_of(dev)->index) return 1;
     return fail(CONR_EINVAL,
@@ -130,10 +130,10 @@ static int cuda_reaches(device *dev, const void *p) {
                 about.device, own_of(dev)->index);
 }
 
-/* Whether what is queued goes into a graph of the caller's. */
+/* Whether what is queued goes into a graph of the caller. */
 static bool is_captured(cudaStream_t stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(stream, &status)) cudaGetLastError(); /* the next call will tell */
+    if (cudaStreamIsCapturing(stream, &status)) cudaGetLastError(); /* the next call will fail */
     return status != cudaStreamCaptureStatusNone;
 }
 
@@ -142,9 +142,9 @@ static int cuda_set_stream(device *dev, void *stream) {
     cuda_own *own = own_of(dev);
     cudaStream_t next = stream ? stream : own->home;
     ASSERT(!own->recording);
-    TRY(CUDA(SetDevice(own->index))); /* of this thread, which may be new to the context */
+    TRY(CUDA(SetDevice(own->index))); /* this thread may be new to the context */
     if (next == own->stream) goto done;
-    /* A graph waits for nothing outside of it; it has memory of its own (work), and its operations
+    /* A graph waits for nothing outside itself; it has its own memory (work), and its operations
      * touch nothing else that the device keeps. */
     if (!is_captured(own->stream) && !is_captured(next)) {
         TRY(CUDA(EventRecord(own->moved, own->stream)));
@@ -155,38 +155,39 @@ done:
     return rc;
 }
 
-/* The room for a call: of those that are large enough, the one that graphs have where the call is
- * captured too (they are replayed one after the other), else the one that they have not. */
-static cuda_room *find_room(const cuda_own *own, size_t bytes, bool captured) {
-    cuda_room *found = NULL;
-    for (cuda_room *r = own->rooms; r; r = r->next)
+/* The workspace for a call, out of those that are large enough: a captured call prefers one that
+ * graphs already use (they are replayed one after the other), any other call takes one that none
+ * uses. */
+static cuda_workspace *find_workspace(const cuda_own *own, size_t bytes, bool captured) {
+    cuda_workspace *found = NULL;
+    for (cuda_workspace *r = own->workspaces; r; r = r->next)
         if (r->bytes >= bytes && (captured || !r->captured) && (!found || r->captured)) found = r;
     return found;
 }
 
-/* In place of the room that no graph has. */
-static int new_room(device *dev, size_t bytes, cuda_room **out) {
+/* Replaces the workspace that no graph uses. */
+static int new_workspace(device *dev, size_t bytes, cuda_workspace **out) {
     int rc = 0;
     cuda_own *own = own_of(dev);
-    for (cuda_room **at = &own->rooms; *at;)
+    for (cuda_workspace **at = &own->workspaces; *at;)
         if ((*at)->captured) {
             at = &(*at)->next;
         } else {
-            cuda_room *old = *at;
+            cuda_workspace *old = *at;
             TRY(CUDA(StreamSynchronize(own->stream)));
             *at = old->next;
             cuda_free(dev, old->base);
             free(old);
         }
-    cuda_room *r = *out = calloc(1, sizeof *r);
+    cuda_workspace *r = *out = calloc(1, sizeof *r);
     if (!r) return fail_memory("device", sizeof *r);
     r->bytes = bytes;
     if ((rc = cuda_alloc(dev, bytes, &r->base)) < 0) {
         free(r);
         goto done;
     }
-    r->next = own->rooms;
-    own->rooms = r;
+    r->next = own->workspaces;
+    own->workspaces = r;
 done:
     return rc;
 }
@@ -194,11 +195,12 @@ done:
 static int cuda_work(device *dev, size_t bytes, void **out) {
     int rc = 0;
     bool captured = is_captured(own_of(dev)->stream);
-    cuda_room *r = find_room(own_of(dev), bytes, captured);
+    cuda_workspace *r = find_workspace(own_of(dev), bytes, captured);
     if (!r && captured)
-        return fail(CONR_EINVAL, "cuda: the stream is being captured, and memory cannot be taken "
-                                 "meanwhile; make the same call once before");
-    if (!r) TRY(new_room(dev, bytes, &r));
+        return fail(CONR_EINVAL,
+                    "cuda: the stream is being captured, and memory cannot be allocated "
+                    "meanwhile; make the same call once before the capture");
+    if (!r) TRY(new_workspace(dev, bytes, &r));
     if (captured) r->captured = true;
     *out = r->base;
 done:
@@ -239,7 +241,8 @@ done:
 /* ---- recordings ------------------------------------------------------------------------------ */
 
 /* A recording is a CUDA graph.  The first call runs the body plainly: engines are chosen, kernels
- * loaded, scratch memory and copies of weights made.  The second records and runs the record. */
+ * loaded, scratch memory and copies of weights made.  The second call records it and launches the
+ * graph. */
 struct recording {
     cudaGraphExec_t graph;
 };
@@ -275,7 +278,7 @@ static int cuda_repeat(device *dev, int (*body)(void *arg), void *arg, recording
         if (!*r) return fail_memory("recording", sizeof **r);
         return body(arg);
     }
-    /* what was put since is brought up to date here: the record knows nothing of it */
+    /* weights that were put since: the graph does not refresh their copies */
     for (cuda_block *b = own_of(dev)->blocks; b; b = b->next)
         if (b->shadow && b->stale) TRY(refresh(dev, b));
     if (!(*r)->graph) TRY(record(dev, body, arg, *r));
@@ -290,12 +293,12 @@ static int cuda_moment(device *dev, void **out) {
     int rc = 0;
     cuda_own *own = own_of(dev);
     cudaEvent_t event = NULL;
-    if (own->n_events == own->room_events) {
-        int room = 2 * own->room_events + 64;
-        cudaEvent_t *more = realloc(own->events, (size_t)room * sizeof *more);
-        if (!more) return fail_memory("moments", (double)room * sizeof *more);
+    if (own->n_events == own->event_capacity) {
+        int capacity = 2 * own->event_capacity + 64;
+        cudaEvent_t *more = realloc(own->events, (size_t)capacity * sizeof *more);
+        if (!more) return fail_memory("moments", (double)capacity * sizeof *more);
         own->events = more;
-        own->room_events = room;
+        own->event_capacity = capacity;
     }
     TRY(CUDA(EventCreate(&event)));
     own->events[own->n_events++] = event;
@@ -316,7 +319,7 @@ done:
     return rc;
 }
 
-/* Numbers that look drawn: zeros would run faster than real data does. */
+/* Random-looking values: zeros would run faster than real data does. */
 static int fill(device *dev, void *p, size_t floats) {
     int rc = 0;
     uint32_t seed = 1;
@@ -382,7 +385,7 @@ static void cuda_close(device *dev) {
     for (int i = 0; i < own->n_events; i++) cudaEventDestroy(own->events[i]);
     free(own->events);
     if (own->moved) cudaEventDestroy(own->moved);
-    for (cuda_room *r = own->rooms, *next; r; r = next) {
+    for (cuda_workspace *r = own->workspaces, *next; r; r = next) {
         next = r->next;
         free(r); /* its memory is one of the blocks */
     }
@@ -394,7 +397,7 @@ static void cuda_close(device *dev) {
     free(own);
 }
 
-/* "cuda", "cuda:1", "cuda-f32", "cuda-f32:1"; *index is -1 where none is named. */
+/* "cuda", "cuda:1", "cuda-f32", "cuda-f32:1"; *index is -1 if none is named. */
 static int parse_name(const char *name, bool *f32, int *index) {
     const char *at = name + strlen("cuda");
     *f32 = !strncmp(at, "-f32", 4);
@@ -409,26 +412,26 @@ static int parse_name(const char *name, bool *f32, int *index) {
     return 0;
 }
 
-/* A GPU that is there and that this build has code for. */
+/* A GPU that exists and that this build has code for; *chosen < 0: by `local`. */
 static int find_device(int local, int *chosen, struct cudaDeviceProp *found) {
-    int count = 0, index = *chosen;
+    int rc = 0, count = 0, index = *chosen;
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess || count == 0)
         return fail(CONR_EDEVICE, "cuda: no usable GPU (%s); use --device cpu",
                     e ? cudaGetErrorString(e) : "none found");
-    if (index < 0) index = *chosen = local % count; /* Slurm may show each process one alone */
+    if (index < 0) index = *chosen = local % count; /* Slurm may show each process only one */
     if (index >= count)
         return fail(CONR_EDEVICE, "cuda:%d: there are %d GPUs; use cuda:0%s", index, count,
                     count > 1 ? " and up" : "");
-    int rc = CUDA(SetDevice(index));
-    if (rc == 0) rc = CUDA(GetDeviceProperties(found, index));
-    if (rc < 0) return rc;
+    TRY(CUDA(SetDevice(index)));
+    TRY(CUDA(GetDeviceProperties(found, index)));
     if (found->major < 8)
-        return fail(CONR_EDEVICE,
-                    "cuda:%d: %s is older than this build runs on (8.0); use "
-                    "--device cpu",
-                    index, found->name);
-    return 0;
+        rc = fail(CONR_EDEVICE,
+                  "cuda:%d: %s is too old, compute capability 8.0 is required; use "
+                  "--device cpu",
+                  index, found->name);
+done:
+    return rc;
 }
 
 int device_cuda_open(device *dev, const char *name) {
@@ -483,8 +486,8 @@ int device_cuda_open(device *dev, const char *name) {
     own->dnn_stream = own->stream;
     if (cublasLtCreate(&own->lt) || cudnnCreate(&own->dnn) || cudnnSetStream(own->dnn, own->stream))
         rc = fail(CONR_EDEVICE,
-                  "cuda: cuBLASLt or cuDNN %zu does not start; are they of the same "
-                  "CUDA release as the driver?",
+                  "cuda: cuBLASLt or cuDNN %zu does not start; do they match the CUDA "
+                  "release of the driver?",
                   cudnnGetVersion());
 done:
     if (rc < 0) {

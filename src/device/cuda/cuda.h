@@ -12,49 +12,50 @@ extern "C" {
  * is made, the one that is captured. */
 void *cuda_stream(device *dev);
 
-/* fail(CONR_EDEVICE, ...) where a CUDA call or launch went wrong; error: cudaError_t, 0 is fine. */
+/* fail(CONR_EDEVICE, ...), or CONR_ENOMEM, if a CUDA call or launch failed.  error: cudaError_t,
+ * 0 is success. */
 int cuda_check(int error, const char *what);
 
-/* Multiprocessors of the device, and its compute capability: 90 for 9.0. */
+/* Multiprocessors (SMs) of the device, and its compute capability: 90 for 9.0. */
 int cuda_processors(device *dev);
 int cuda_generation(device *dev);
 
-/* `bytes` of device memory for one operation at a time, zeroed when new.  It grows on demand, which
- * a first plain run sees to before anything is recorded; what was handed out stays valid. */
+/* `bytes` of device memory for one operation at a time, zeroed when new.  It grows on demand; the
+ * plain run that precedes a recording makes it large enough.  What was handed out stays valid. */
 int cuda_scratch(device *dev, size_t bytes, void **out);
 
-/* Counters in device memory, zero before and after every kernel: by them the block that finishes
- * last knows that it does. */
+/* Counters in device memory, zero before and after every kernel.  They let the block that finishes
+ * last know that it is the last. */
 enum { CUDA_COUNTERS = 1 << 16 };
 unsigned *cuda_counters(device *dev);
 
-/* Where activations are bf16, convolutions want weights so too: the device keeps a bf16 copy of
- * every block of floats that was used as weights, at the same offsets.  sgd and average write it on
- * the way; put, copy and zero make it stale, and it is written anew before its next use.
- * The copy that belongs to w, or NULL where there is none. */
+/* If activations are bf16, convolutions want bf16 weights too: the device keeps a bf16 copy of
+ * every block of floats that was used as weights, at the same offsets.  sgd and average write it
+ * as they go; put, copy and zero make it stale, and it is refreshed before its next use. Returns
+ * the copy of the weights at w, or NULL if there is none. */
 void *cuda_shadow(device *dev, const float *w);
 
-/* ---- kernels behind more than one entry (cuda/ *.cu); all are queued on the stream ------------
- */
+/* ---- kernels that several files use; all are queued on the stream ---------------------------- */
 
 /* Floats <-> activations of either type. */
 int cuda_act_from(device *dev, const float *x, size_t count, act *out);
 int cuda_act_to(device *dev, const act *x, size_t count, float *out);
 /* to_bf16[i] = from[i] */
 int cuda_to_bf16(device *dev, const float *from, size_t count, void *to_bf16);
-/* to = factor * from, for ranks */
+/* to = factor * from; for means over ranks */
 int cuda_scale(device *dev, const float *from, size_t count, float factor, float *to);
-/* out = (add ? out : 0) + from, of activations (bf16 or float by the device) into floats */
+/* out = (add ? out : 0) + from, where from is bf16 or float */
 int cuda_grow_floats(device *dev, const void *from, bool from_bf16, size_t count, bool add,
                      float *out);
 /* to += from */
 int cuda_acts_add(device *dev, const act *from, size_t count, act *to);
-/* Every `stride`-th pixel of rows and columns of x [n,h,w,c], one after the other; and back, added
- * to those pixels of dx or, where !add, with zeros in between. */
+/* Every `stride`-th pixel of the rows and columns of x [n,h,w,c], packed; and back: added to those
+ * pixels of dx or, if !add, written with zeros in between. */
 int cuda_pick_pixels(device *dev, const conv_plan *p, const act *x, act *picked);
 int cuda_spread_pixels(device *dev, const conv_plan *p, const act *picked, bool add, act *dx);
 
-/* sums[g] of y about shift: [groups][2][c]; and norm_finish's work where rest is not NULL */
+/* sums[g] of y about shift: [groups][2][c]; does the work of norm_finish, too, if rest is not
+ * NULL */
 int cuda_group_sums(device *dev, const norm_shape *s, const act *y, const float *shift,
                     const norm_rest *rest, float *sums);
 /* dbias = (add ? dbias : 0) + sum over the rows of dy [rows,c] */
@@ -63,20 +64,20 @@ int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, bool add, f
 /* y += bias, row by row */
 int cuda_add_bias(device *dev, act *y, size_t rows, int c, const float *bias);
 
-/* The first convolution of small images, where its shape is one that is taken. */
+/* The first convolution of small images, and whether its kernels take the shape. */
 bool cuda_stem_takes(device *dev, const conv_shape *s);
 int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, const float *w, act *y,
                       const float *shift, const norm_rest *rest, float *sums);
 int cuda_stem_back_filter(device *dev, const conv_plan *p, const act *x, const act *dy, bool add,
                           float *dw);
 
-/* 3x3 convolutions of 64 channels at 32 pixels a row, and their data gradient (turned), on Hopper.
- * w: the bf16 copy.  sums NULL: none. */
+/* 3x3 convolutions of 64 channels with 32 pixels per row, and their data gradient (turned), on
+ * Hopper.  w: the bf16 copy.  sums NULL: none. */
 bool cuda_conv64_takes(device *dev, const conv_shape *s);
 int cuda_conv64(device *dev, const conv_plan *p, const act *x, const void *w, bool turned, bool add,
                 act *y, const float *shift, const norm_rest *rest, float *sums);
 
-/* Convolutions of any shape as plain loops: for what no library takes.  Not fast. */
+/* Convolutions of any shape as plain loops, for what no library takes.  Slow. */
 int cuda_plain_forward(device *dev, const conv_plan *p, const act *x, const float *w,
                        const float *bias, act *y);
 int cuda_plain_back_data(device *dev, const conv_plan *p, const act *dy, const float *w, bool add,

@@ -1,5 +1,5 @@
 /* cuda_test.c: the CUDA table against ref, on the list of cases that `conr bench ops` times; a
- * network's two sweeps; recordings.  Needs a GPU. */
+ * training step of a network; recordings.  Needs a GPU. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/test_help.h"
@@ -147,8 +147,9 @@ static float *fetch(net_run *t, const float *from, size_t n) {
     return host;
 }
 
-/* One step of a small ResNet: output, gradient, statistics.  The bound in fp32 is a rounding's walk
- * through a few dozen layers, amplified by norms over a few numbers; in bf16 three digits. */
+/* One step of a small ResNet: output, gradient, statistics.  The bound in fp32 is rounding
+ * accumulated over a few dozen layers and amplified by norms over few values; in bf16 three
+ * digits. */
 static void network_equals_ref(const char *name, encoder_kind kind, stem_kind stem, int images,
                                double bound) {
     net_run a, b;
@@ -180,7 +181,7 @@ static void networks_equal_ref(void **state) {
 }
 
 /* Five plain steps and five repeated ones (one plain, one recorded, three replayed): same bits.  In
- * between the weights are put anew, which a replay must notice. */
+ * between new weights are put, which a replay must notice. */
 static void a_replay_is_the_step(void **state) {
     (void)state;
     net_run a, b;
@@ -208,10 +209,11 @@ static void a_replay_is_the_step(void **state) {
     close_run(&b);
 }
 
-/* cuda_test [PATTERN]: those tests alone */
+/* cuda_test [PATTERN]: only those tests */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    setenv("CONR_CUDA_ENGINES", "cuda_test_engines.txt", 0); /* both devices choose alike */
+    setenv("CONR_CUDA_ENGINES", "cuda_test_engines.txt",
+           0); /* both devices make the same choices */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_equals_ref),
         cmocka_unit_test(bf16_equals_ref),

@@ -43,7 +43,7 @@ static int rows_normalize_back(device *dev, const float *out, const float *norm,
     return launched("rows_normalize_back");
 }
 
-/* width: words of a row */
+/* width: words per row */
 template <typename word>
 static __global__ void take(const word *from, size_t width, const int32_t *ids, size_t count,
                             word *to) {

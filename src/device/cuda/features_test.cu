@@ -74,7 +74,7 @@ static void check_cases() {
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) check_case(&more[i]);
 }
 
-/* Many equal numbers, zeros of both signs: here the ids must agree as well. */
+/* Many equal values, zeros of both signs: the ids must agree as well. */
 static void check_ties() {
     static const int shapes[][3] = {{50, 60, 60}, {50, 1000, 37}, {20, 3000, 50}};
     for (int c = 0; c < 3; c++)
@@ -215,7 +215,7 @@ static void check_view_case(const view_case *c) {
                 float x = c->bf16 ? __bfloat162float(((__nv_bfloat16 *)got)[i * area + p])
                                   : ((float *)got)[i * area + p];
                 double e = fabs((double)x - want[p]);
-                /* at 0.5 solarize jumps: a rounding may decide */
+                /* solarize jumps at 0.5, where rounding may decide */
                 bool edge = c->solarize > 0 && fabs(e - 0) > 1e-3 &&
                             fabs(want[p] * 0.2 + job.norm.mean[p % c->c] - 0.5) < 1e-4;
                 if (!(e <= largest) && !edge) largest = e;
@@ -229,8 +229,7 @@ static void check_view_case(const view_case *c) {
             "%.1e\n",
             view, c->n, c->h, c->w, c->c, c->size, c->blur, c->bf16 ? " bf16" : "", us, largest,
             sum / ((double)area * checked));
-        /* hue turns a rounding of 1e-7 into some 1e-5 where a pixel is almost gray; deviation 0.2
-         */
+        /* hue turns a rounding of 1e-7 into some 1e-5 if a pixel is almost gray; deviation 0.2 */
         expect(largest < (c->bf16 ? 2e-2 : 2e-4) &&
                    sum / ((double)area * checked) < (c->bf16 ? 5e-3 : 2e-6),
                "views");

@@ -1,12 +1,13 @@
-/* few.cuh: products of many rows with a few centers by tensor cores, left in registers.
+/* few.cuh: products of many rows with a few centers on tensor cores, left in registers.
  *
- * Tensor cores take numbers of 11 bits.  A number is split into two such, high and low, and three
- * of the four products are taken: what is left out is 2^-22 of the product, as in a sum of floats.
+ * Tensor cores take TF32, with 11 bits of mantissa.  A float is split into two such values, high
+ * and low, and three of the four products are taken: the missing one is 2^-22 of the result, as
+ * little as the rounding of a float.
  *
- * A block has FEW_ROWS rows and 8 * TILES centers, a warp 32 of the rows in two halves of 16.  The
- * depth goes by 16, two steps of the instruction (m16n8k8) at once, in an order in which the four
- * numbers that a thread gives to them lie side by side: its k = q and q + 4 of step s are the
- * numbers 4 q + 2 s and 4 q + 2 s + 1 of the sixteen, where q is the lane modulo 4. */
+ * A block has FEW_ROWS rows and 8 * TILES centers; a warp has 32 of the rows in two tiles of 16.
+ * The depth advances by 16, two steps of the instruction (m16n8k8) at once, in an order in which
+ * the four values that a thread contributes are adjacent in memory: its k = q and q + 4 of step
+ * s are the values 4 q + 2 s and 4 q + 2 s + 1 of the sixteen, where q is the lane modulo 4. */
 #ifndef CONR_FEW_CUH
 #define CONR_FEW_CUH
 
@@ -48,15 +49,16 @@ static __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4]
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* The row of number `half` (0: c[0] and c[1], 1: c[2] and c[3]) of tile t, and the center of c[0]
- * and c[2] of a tile; that of c[1] and c[3] is the next. */
+/* The row of half `half` of tile t (0: c[0] and c[1], 1: c[2] and c[3]), and the center of c[0] and
+ * c[2] of a tile; the center of c[1] and c[3] is the next. */
 static __device__ inline int few_row(int t, int half) {
     return (int)threadIdx.x / WARP * 32 + 16 * t + 8 * half + (int)threadIdx.x % WARP / 4;
 }
 static __device__ inline int few_center(int tile) { return 8 * tile + (int)threadIdx.x % 4 * 2; }
 
-/* The rows' numbers of a step of the depth, [FEW_ROWS][FEW_DEPTH], come FEW_STAGES - 1 steps ahead:
- * that much must be on its way to keep memory busy.  Each warp copies the rows it will read. */
+/* Starts to copy the rows of one step of the depth, [FEW_ROWS][FEW_DEPTH].  This is done
+ * FEW_STAGES - 1 steps ahead: that much must be in flight to keep memory busy.  Each warp copies
+ * the rows it will read. */
 static __device__ inline void few_ask(const float *x, int n, int d, int first, int depth,
                                       float4 *stage) {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
@@ -64,14 +66,14 @@ static __device__ inline void few_ask(const float *x, int n, int d, int first, i
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             int row = warp * 32 + p * 8 + lane / 4;
-            int i = min(first + row, n - 1); /* behind the end: nobody reads it */
+            int i = min(first + row, n - 1); /* past the end: never read */
             __pipeline_memcpy_async(&stage[row * 4 + lane % 4],
                                     x + (size_t)i * d + depth + lane % 4 * 4, sizeof(float4));
         }
     __pipeline_commit();
 }
 
-/* The centers' numbers of a step, [8 TILES][FEW_DEPTH]: this thread's are threadIdx.x + 256 p. */
+/* The centers of one step, [8 TILES][FEW_DEPTH]: this thread has elements threadIdx.x + 256 p. */
 template <int TILES>
 static __device__ inline void few_fetch(const float *w, int d, int centers, int depth,
                                         float (&to)[(TILES + 1) / 2]) {
@@ -82,8 +84,8 @@ static __device__ inline void few_fetch(const float *w, int d, int centers, int 
     }
 }
 
-/* They go to where the lanes of a warp will find theirs: [step][tile][lane], high and low of k = q,
- * then of q + 4. */
+/* Stores them in the order in which the lanes of a warp read them: [step][tile][lane], high and low
+ * of k = q, then of q + 4. */
 template <int TILES>
 static __device__ inline void few_spread(const float (&from)[(TILES + 1) / 2],
                                          uint4 (*b)[TILES][WARP]) {
@@ -153,7 +155,7 @@ static __device__ inline void few_products(const float *x, int n, int d, int fir
     for (int depth = 0, turn = 0; depth < d; depth += FEW_DEPTH, turn ^= 1) {
         few_spread<TILES>(next, b[turn]);
         __pipeline_wait_prior(FEW_STAGES - 2);
-        __syncthreads(); /* b[turn] and this stage are there; those of the last step are free */
+        __syncthreads(); /* b[turn] and this stage are ready; those of the last step are free */
         few_ask(x, n, d, first, depth + (FEW_STAGES - 1) * FEW_DEPTH, stages + ask * STAGE);
         few_fetch<TILES>(w, d, centers, depth + FEW_DEPTH, next);
         few_multiply<TILES>(stages + now * STAGE, b[turn], c);

@@ -1,5 +1,5 @@
-/* gemm.c: matrix products by cuBLASLt.  A product of one shape is planned once: the library's
- * first proposal, which is the same every time, so that the bits are. */
+/* gemm.c: matrix products by cuBLASLt.  A product of one shape is planned once, with the first
+ * proposal of the library: it is the same every time, and so are the bits. */
 #include "device/cuda/own.h"
 
 #include "base/status.h"
@@ -10,7 +10,7 @@
 typedef struct matmul {
     matmul_shape s;
     bool has_bias;
-    unsigned align[3]; /* of A, B and C in bytes, 256 at most: some algorithms ask for it */
+    unsigned align[3]; /* of A, B and C in bytes, up to 256: some algorithms ask for it */
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
@@ -45,7 +45,7 @@ void cuda_matmuls_free(device *dev) {
     own_of(dev)->matmuls = NULL;
 }
 
-/* The library thinks in columns, so it is asked for C' = op(B)' op(A)', which in rows is C. */
+/* The library is column-major, so it is asked for C' = op(B)' op(A)', which row by row is C. */
 static int describe(matmul *m) {
     int rc = 0;
     const matmul_shape *s = &m->s;
@@ -91,7 +91,7 @@ static int choose(device *dev, matmul *m) {
     TRY(check(cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                    &work, sizeof work),
               "preference"));
-    for (int i = 0; i < 3; i++) { /* A is the library's B */
+    for (int i = 0; i < 3; i++) { /* A is B to the library */
         uint32_t bytes = m->align[i];
         TRY(check(cublasLtMatmulPreferenceSetAttribute(wish, align[i], &bytes, sizeof bytes),
                   "preference"));
@@ -112,6 +112,28 @@ done:
     return rc;
 }
 
+static int set_bias(matmul *m, const void *bias) {
+    return check(cublasLtMatmulDescSetAttribute(m->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                sizeof bias),
+                 "bias");
+}
+
+/* A new plan for the product that `key` describes; the device owns it. */
+static int plan(device *dev, const matmul *key, const void *bias, matmul **out) {
+    int rc = 0;
+    matmul *m = malloc(sizeof *m);
+    if (!m) return fail_memory("matrix product", sizeof *m);
+    *m = *key;
+    TRY(describe(m));
+    if (bias) TRY(set_bias(m, bias));
+    TRY(choose(dev, m));
+    m->next = own_of(dev)->matmuls;
+    *out = own_of(dev)->matmuls = m;
+done:
+    if (rc < 0) matmul_free(m);
+    return rc;
+}
+
 int cuda_matmul(device *dev, const matmul_shape *s, float alpha, const void *a, const void *b,
                 float beta, void *c, const void *bias) {
     int rc = 0;
@@ -128,27 +150,8 @@ int cuda_matmul(device *dev, const matmul_shape *s, float alpha, const void *a, 
         if (!memcmp(&m->s, &key.s, sizeof key.s) && m->has_bias == key.has_bias &&
             !memcmp(m->align, key.align, sizeof key.align))
             break;
-    if (!m) {
-        m = malloc(sizeof *m);
-        if (!m) return fail_memory("matrix product", sizeof *m);
-        *m = key;
-        rc = describe(m);
-        if (rc == 0 && bias)
-            rc = check(cublasLtMatmulDescSetAttribute(m->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                      &bias, sizeof bias),
-                       "bias");
-        if (rc == 0) rc = choose(dev, m);
-        if (rc < 0) {
-            matmul_free(m);
-            return rc;
-        }
-        m->next = own->matmuls;
-        own->matmuls = m;
-    }
-    if (bias)
-        TRY(check(cublasLtMatmulDescSetAttribute(m->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                 sizeof bias),
-                  "bias"));
+    if (!m) TRY(plan(dev, &key, bias, &m));
+    if (bias) TRY(set_bias(m, bias));
     TRY(check(cublasLtMatmul(own->lt, m->op, &alpha, b, m->b, a, m->a, &beta, c, m->c, c, m->c,
                              &m->algo, own->lt_work, LT_WORK, own->stream),
               "product"));

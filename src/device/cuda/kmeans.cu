@@ -22,7 +22,7 @@ static __global__ void column_parts(const float *x, int n, int d, double *column
     }
 }
 
-/* The columns' means as the shift (or NULL); mean variance and sum of squares.  One block. */
+/* The means of the columns as the shift (or NULL); mean variance and sum of squares.  One block. */
 static __global__ void column_totals(double *columns, int n, int d, float *shift) {
     __shared__ double part[WARP];
     double variance = 0, all = 0;

@@ -1,21 +1,21 @@
-/* kmeans.cuh: what the files of k-means on the GPU share: the state of all runs, and how a center is
- * made from its mean.  src/clusters has the definition.
+/* kmeans.cuh: what the files of k-means on the GPU share: the state of all runs, and how a center
+ * is made from its mean.  src/clusters has the definition.
  *
- *     kmeans.cu           the entry of the table: memory, rows made ready, the best run, its history
+ *     kmeans.cu           the entry of the table: memory, prepared rows, the best run, its history
  *     kmeans_seeding.cu   greedy k-means++
  *     kmeans_lloyd.cu     the iterations of all runs, until the last has ended
  *     kmeans_assign.cu    rows to the nearest centers of every run; empty clusters
- *     kmeans_nearest.cu   rows to the nearest of given centroids: the table's assign, and the labels
- *                         that k-means returns
+ *     kmeans_nearest.cu   rows to the nearest of given centroids: assign of the table, and the
+ *                         labels that k-means returns
  *
  * All runs proceed side by side: a step compares the centers of every run that still moves with all
  * rows, on tensor cores (few.cuh) if the shape allows it, else in one matrix product, [centers,
- * rows], so that neighboring threads read neighboring rows.  Choices (seeds, empty clusters, when to
- * stop) are made on the device; every few steps the host looks which runs are left and packs their
- * centers.
+ * rows], so that neighboring threads read neighboring rows.  Choices (seeds, empty clusters, when
+ * to stop) are made on the device; every few steps the host looks which runs are left and packs
+ * their centers.
  *
- * The bits differ from those of the CPU (sums are taken in another order), and are the same again
- * for the same seed: sums have a fixed order, counts are integers. */
+ * The bits differ from those of the CPU (sums are taken in another order), and are the same
+ * again for the same seed: sums have a fixed order, counts are integers. */
 #ifndef CONR_KMEANS_CUH
 #define CONR_KMEANS_CUH
 
@@ -42,27 +42,27 @@ typedef struct step_record {
 typedef struct km {
     int n, d, K, runs, trials, blocks; /* blocks: of BLOCK rows */
     bool cosine;
-    const float *x;      /* [n,d]: unit rows, or rows less the shift */
-    float *square;       /* [n], of points.h; NULL: 2 for all */
-    float *shift;        /* [d]; NULL: none */
-    double *columns;     /* [PARTS][2][d], then [2] = variance, squares */
-    float *dots;         /* [centers, rows] */
-    float *w, *half;     /* [centers,d], [centers] */
-    double *mean;        /* [runs][K][d] */
-    int32_t *label;      /* [runs][n] */
-    float *own;          /* [runs][n]: d2 to the own center */
-    int32_t *count;      /* [runs][K], behind it moved [runs], refilled [runs] */
-    float *part;         /* [PARTS][active][K][d] sums of rows */
-    double *shifted;     /* [runs][K][2]: squared shift, and what the objective loses */
-    int32_t *active;     /* [runs]: which run a slot has */
-    int32_t *done;       /* [runs]: iterations it took, 0: not yet */
-    int32_t *ticket;     /* [runs][2]: blocks that have finished; zero between launches */
+    const float *x;  /* [n,d]: unit rows, or rows minus the shift */
+    float *square;   /* [n]: |x|^2 or, for cosine, NULL: 2 for all (clusters/points.h) */
+    float *shift;    /* [d]; NULL: none */
+    double *columns; /* [PARTS][2][d], then [2] = variance, squares */
+    float *dots;     /* [centers, rows] */
+    float *w, *half; /* [centers,d], [centers] */
+    double *mean;    /* [runs][K][d] */
+    int32_t *label;  /* [runs][n] */
+    float *own;      /* [runs][n]: squared distance to the center of the row */
+    int32_t *count;  /* [runs][K], followed by moved [runs], refilled [runs] */
+    float *part;     /* [PARTS][active][K][d] sums of rows */
+    double *shifted; /* [runs][K][2]: squared shift, and what the cluster takes off the objective */
+    int32_t *active; /* [runs]: the run in each slot */
+    int32_t *done;   /* [runs]: iterations it took; 0: not ended */
+    int32_t *ticket; /* [runs][2]: blocks that have finished; zero between launches */
     step_record *record; /* [runs][iterations] */
     double *objective;   /* [runs] */
     /* seeding */
     float *d2[2];    /* [runs*trials][n] each */
     double *d2_part; /* [runs*trials][blocks] */
-    int32_t *row[2]; /* [runs*trials]: this step's candidates, and the next one's */
+    int32_t *row[2]; /* [runs*trials]: candidates of this step, and of the next */
     int32_t *best;   /* [runs]: the candidate that was taken last */
     int32_t *chosen; /* [runs][K] */
     rng *random;     /* [runs] */
@@ -86,8 +86,8 @@ static __device__ inline double place(const km &m, const double *mean, int cente
     return squares;
 }
 
-/* Whether this block is the last of `all` that come here; what the others wrote can then be read
- * (around the first cache, which may not know). */
+/* Whether this block is the last of `all` to get here; it can then read what the others wrote (past
+ * the L1 cache, which may be stale). */
 static __device__ inline bool is_last(int32_t *ticket, int all) {
     __shared__ bool last;
     __threadfence();
@@ -121,8 +121,9 @@ int kmeans_shift_rows(device *dev, const float *from, int n, int d, const float 
 /* The first centers of runs first_run .. first_run + seeded - 1, as rows: m.chosen. */
 int kmeans_seed(device *dev, const km &m, int first_run, int seeded, uint64_t seed);
 
-/* All rows to the nearest centers of the runs in the first `actives` slots: m.label, m.own, m.count.
- * *asked: a bit for each kernel that has been given its shared memory; 0 before the first call. */
+/* All rows to the nearest centers of the runs in the first `actives` slots: m.label, m.own,
+ * m.count. *asked: a bit for each kernel that has been given its shared memory; 0 before the
+ * first call. */
 int kmeans_assign(device *dev, const km &m, int actives, unsigned *asked);
 
 /* Iterates all runs until each has ended.  Runs below `seeded` start at their seeds, the other at

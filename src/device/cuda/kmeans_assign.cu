@@ -7,8 +7,8 @@
 
 enum { COUNT_SHARED = 512 }; /* up to this many clusters are counted in shared memory first */
 
-/* An empty cluster takes the row farthest from its center, out of a cluster of two or more.  By one
- * block. */
+/* Each empty cluster takes the row farthest from its center, out of a cluster of two or more.  By
+ * one block. */
 static __device__ void refill(const km &m, int run) {
     __shared__ rank_key part[BLOCK / WARP];
     int32_t *count = m.count + (size_t)run * m.K, *label = m.label + (size_t)run * m.n;
@@ -29,7 +29,7 @@ static __device__ void refill(const km &m, int run) {
         if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = best;
         __syncthreads();
         for (int w = 0; w < BLOCK / WARP; w++) best = part[w] > best ? part[w] : best;
-        if (best == 0) break; /* fewer different rows than clusters */
+        if (best == 0) break; /* fewer distinct rows than clusters */
         if (threadIdx.x == 0) {
             int i = rank_column(best), from = __ldcg(&label[i]);
             __stcg(&count[from], __ldcg(&count[from]) - 1);
@@ -41,15 +41,16 @@ static __device__ void refill(const km &m, int run) {
     if (threadIdx.x == 0) m.count[(size_t)m.runs * m.K + m.runs + run] = refilled;
 }
 
-/* Rows to their nearest centers; y: the slot.  The last block of a run looks for empty clusters. */
+/* Rows to their nearest centers, from m.dots; blockIdx.y: the slot.  The last block of a run
+ * refills empty clusters. */
 static __global__ void assign(km m, int first, int rows) {
-    __shared__ int moved, here[COUNT_SHARED];
+    __shared__ int moved, counts[COUNT_SHARED];
     int run = m.active[blockIdx.y], r = blockIdx.x * BLOCK + threadIdx.x, i = first + r;
     if (m.done[run]) return;
     if (threadIdx.x == 0) moved = 0;
     bool few = m.K <= COUNT_SHARED;
     int32_t *count = m.count + (size_t)run * m.K;
-    for (int k = threadIdx.x; few && k < m.K; k += BLOCK) here[k] = 0;
+    for (int k = threadIdx.x; few && k < m.K; k += BLOCK) counts[k] = 0;
     __syncthreads();
     if (r < rows) {
         const float *dot = m.dots + (size_t)blockIdx.y * m.K * rows + r;
@@ -66,12 +67,12 @@ static __global__ void assign(km m, int first, int rows) {
         m.own[at] = d2 < slack(square, half[c]) ? 0 : d2;
         bool changed = m.label[at] != c;
         m.label[at] = c;
-        atomicAdd(few ? &here[c] : &count[c], 1); /* whole numbers: any order */
+        atomicAdd(few ? &counts[c] : &count[c], 1); /* integers: any order */
         if (changed) atomicAdd(&moved, 1);
     }
     __syncthreads();
     for (int k = threadIdx.x; few && k < m.K; k += BLOCK)
-        if (here[k]) atomicAdd(&count[k], here[k]);
+        if (counts[k]) atomicAdd(&count[k], counts[k]);
     if (threadIdx.x == 0 && moved) atomicAdd(&m.count[(size_t)m.runs * m.K + run], moved);
     if (is_last(&m.ticket[2 * run], m.blocks)) refill(m, run);
 }
@@ -81,18 +82,18 @@ static __device__ inline void keep_better(float score, int c, float &best, int &
     if (score > best || (score == best && c < at)) best = score, at = c;
 }
 
-/* As assign, with the products made here: of the rows of block y with the centers of `runs_each`
- * slots, those of block x.  The four lanes that have a row's products compare theirs.  Rounding is
- * coarser than a sum of floats: tensor cores cut it off. */
+/* As assign, but makes the products itself: rows of block y by the centers of `runs_each` slots
+ * of block x.  The four lanes that have the products of a row compare theirs.  Rounding is
+ * coarser than that of a sum of floats, as tensor cores truncate; hence 8 * slack. */
 template <int TILES>
 static __global__ void __launch_bounds__(FEW_THREADS, 2)
     assign_few(km m, int actives, int runs_each) {
     extern __shared__ float4 stages[];
-    __shared__ int moved[8 * TILES], here[8 * TILES], run_of[8 * TILES]; /* -1: it has ended */
+    __shared__ int moved[8 * TILES], counts[8 * TILES], run_of[8 * TILES]; /* -1: it has ended */
     float c[2][TILES][4];
     int slot0 = blockIdx.x * runs_each, first = blockIdx.y * FEW_ROWS, t0 = threadIdx.x;
     int runs = min(runs_each, actives - slot0), centers = runs * m.K;
-    if (t0 < 8 * TILES) moved[t0] = here[t0] = 0;
+    if (t0 < 8 * TILES) moved[t0] = counts[t0] = 0;
     if (t0 < runs) {
         int run = m.active[slot0 + t0];
         run_of[t0] = m.done[run] ? -1 : run;
@@ -111,7 +112,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, 2)
         int run = run_of[s], before[2][2];
         if (run < 0) continue;
 #pragma unroll
-        for (int t = 0; t < 2; t++) /* asked for now, wanted later */
+        for (int t = 0; t < 2; t++) /* requested now, used later */
 #pragma unroll
             for (int half = 0; half < 2; half++)
                 before[t][half] =
@@ -138,17 +139,17 @@ static __global__ void __launch_bounds__(FEW_THREADS, 2)
                 float square = square_at(m, i), d2 = square - 2 * best;
                 size_t place = (size_t)run * m.n + i;
                 m.own[place] = d2 < 8 * slack(square, half_of[s * m.K + at]) ? 0 : d2;
-                if (before[t][half] != at) { /* whole numbers: any order */
+                if (before[t][half] != at) { /* integers: any order */
                     atomicAdd(&moved[s], 1);
                     m.label[place] = at;
                 }
-                atomicAdd(&here[s * m.K + at], 1);
+                atomicAdd(&counts[s * m.K + at], 1);
             }
     }
     __syncthreads();
     int run = t0 < centers ? run_of[t0 / m.K] : -1;
     int32_t *count = m.count + (size_t)max(run, 0) * m.K + t0 % m.K;
-    if (run >= 0 && here[t0]) atomicAdd(count, here[t0]);
+    if (run >= 0 && counts[t0]) atomicAdd(count, counts[t0]);
     if (t0 < runs && moved[t0]) atomicAdd(&m.count[(size_t)m.runs * m.K + run_of[t0]], moved[t0]);
     if (!is_last(&m.ticket[2 * m.active[slot0]], gridDim.y)) return;
     if (!__syncthreads_or(run >= 0 && !__ldcg(count))) return;

@@ -12,7 +12,7 @@ enum {
     SUM_HALF = 110 * 1024    /* the same, if two blocks are to share an SM */
 };
 
-/* The first means of a run: its seeds, or the caller's centroids (start: [K,d]). */
+/* The first means of a run: its seeds, or the given centroids (start: [K,d]). */
 static __global__ void first_means(km m, int seeded, const float *start) {
     int run = blockIdx.x / m.K, c = blockIdx.x % m.K;
     double *to = m.mean + (size_t)blockIdx.x * m.d;
@@ -28,10 +28,10 @@ static __global__ void place_active(km m) {
 }
 
 /* Sums of the rows of each cluster over one part of the rows (x), for some columns (y) and some
- * runs (z): `columns` threads, a thread a column, sums in shared memory [runs][K][columns]. */
+ * runs (z): `columns` threads, one per column, sums in shared memory [runs][K][columns]. */
 enum { SUM_ROWS = 32, SUM_RUNS = 11, SUM_LABELS = 12, AHEAD = 8 };
 
-/* The numbers of AHEAD rows from i on, this thread's column. */
+/* The column of this thread in AHEAD rows from i on. */
 static __device__ inline void fetch_ahead(const km &m, int i, int end, int j, float (&x)[AHEAD]) {
 #pragma unroll
     for (int r = 0; r < AHEAD; r++)
@@ -63,8 +63,7 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
 #pragma unroll
             for (int r = 0; r < AHEAD; r++) {
                 if (r0 + r >= rows) break;
-                /* of different runs, so of different places: all read before the first is written
-                 */
+                /* different runs, so different places: read all before the first is written */
                 float old[SUM_RUNS];
                 int at[SUM_LABELS];
 #pragma unroll
@@ -90,8 +89,7 @@ static __global__ void sum_rows(km m, int actives, int columns, int runs_each) {
                 sum[p * columns + t];
 }
 
-/* Whether a run has come to an end, by one warp; and its counts are made ready for the next step.
- */
+/* Decides whether a run has ended, and clears its counts for the next step; by one warp. */
 static __device__ void judge(const km &m, int run, int iteration, int iterations,
                              double tolerance) {
     int lane = threadIdx.x;
@@ -118,8 +116,8 @@ static __device__ void judge(const km &m, int run, int iteration, int iterations
         m.done[run] = iteration;
 }
 
-/* The mean of a cluster from the parts' sums, and its center.  The last block of a run judges.
- * Waiting for the parts is what takes time: SPLIT threads a column have some of them each. */
+/* The mean of a cluster from the sums of all parts, and its center.  The last block of a run
+ * judges. Reading the parts is what takes time: SPLIT threads per column share them. */
 enum { SPLIT = 4 };
 static __global__ void __launch_bounds__(SPLIT *BLOCK)
     update(km m, int actives, int iteration, int iterations, double tolerance) {

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 
-/* Elements of a matrix product, and of the rows made ready for it, when rows are assigned. */
+/* Elements of a matrix product, and of the rows prepared for it, when rows are assigned. */
 enum { ASSIGN_MOST = 1 << 24 };
 
 int kmeans_multiply(device *dev, const km &m, int centers, int first, int rows) {
@@ -40,7 +40,7 @@ int kmeans_shift_rows(device *dev, const float *from, int n, int d, const float 
 
 static __global__ void place_centroids(km m, const float *centroids) {
     __shared__ double part[WARP];
-    double *mean = m.mean + (size_t)blockIdx.x * m.d; /* no longer needed */
+    double *mean = m.mean + (size_t)blockIdx.x * m.d; /* free by now */
     for (int j = threadIdx.x; j < m.d; j += BLOCK)
         mean[j] = centroids[(size_t)blockIdx.x * m.d + j] - (m.shift ? m.shift[j] : 0);
     __syncthreads();
@@ -79,9 +79,9 @@ done:
     return rc;
 }
 
-/* ---- the table's assign ---------------------------------------------------------------------- */
+/* ---- assign of the table --------------------------------------------------------------------- */
 
-/* The mean of the centroids, in the order of the host's sum. */
+/* The mean of the centroids, summed in the same order as on the host. */
 static __global__ void middle(const float *rows, int n, int d, float *out) {
     int j = blockIdx.x * BLOCK + threadIdx.x;
     if (j >= d) return;
@@ -90,7 +90,7 @@ static __global__ void middle(const float *rows, int n, int d, float *out) {
     out[j] = (float)(sum / n);
 }
 
-/* A warp a row. */
+/* One warp per row. */
 static __global__ void label_distances(km m, int rows, const int32_t *labels, float *distances) {
     int i = blockIdx.x * (BLOCK / WARP) + threadIdx.x / WARP;
     if (i >= rows) return;

@@ -1,8 +1,8 @@
 /* kmeans_seeding.cu: greedy k-means++ for all runs at once.
  *
- * A step draws `trials` candidates per run and takes the one that leaves the smallest sum of squared
- * distances.  Distances to the nearest center so far are kept for every candidate, in two buffers
- * that take turns: the taken candidate's become the input of the next step. */
+ * A step draws `trials` candidates per run and takes the one that leaves the smallest sum of
+ * squared distances.  Distances to the nearest center so far are kept for every candidate, in
+ * two buffers that take turns: the taken candidate's become the input of the next step. */
 #include "device/cuda/kmeans.cuh"
 
 #include "base/status.h"
@@ -16,7 +16,7 @@ static __global__ void gather(km m, int parity) {
     if (threadIdx.x == 0) m.half[c] = m.cosine ? 0 : m.square[i] / 2;
 }
 
-/* d2 of the rows, were candidate blockIdx.y taken, and its sum over a block of them. */
+/* d2 of the rows if candidate blockIdx.y were taken, and its sum over a block of rows. */
 static __global__ void candidate_distances(km m, int first, int rows, int per_run, int parity,
                                            bool fresh) {
     __shared__ double part[BLOCK / WARP];
@@ -26,7 +26,7 @@ static __global__ void candidate_distances(km m, int first, int rows, int per_ru
     if (r < rows) {
         float square = square_at(m, i), half = m.half[c];
         float d2 = square - 2 * (m.dots[(size_t)c * rows + r] - half);
-        if (d2 < slack(square, half)) d2 = 0; /* the same point, but for rounding */
+        if (d2 < slack(square, half)) d2 = 0; /* the same point, up to rounding */
         if (!fresh) d2 = fminf(d2, m.d2[!parity][(size_t)m.best[run] * m.n + i]);
         m.d2[parity][(size_t)c * m.n + i] = d2;
         value = d2;
@@ -44,8 +44,8 @@ static __device__ inline double warp_scan(double x) { /* sums up to each lane, i
     return x;
 }
 
-/* The place in x [count] where the sum of the numbers so far passes `at`, by one warp; *before: the
- * sum in front of it.  count where it never does. */
+/* The first place in x [count] at which the running sum exceeds `at`, by one warp; *before: the sum
+ * up to it.  count if there is none. */
 template <typename T>
 static __device__ int find_place(const T *x, int count, double at, double *before) {
     double sum = 0;
@@ -64,7 +64,7 @@ static __device__ int find_place(const T *x, int count, double at, double *befor
     return count;
 }
 
-/* The last row with d2 > 0 before `end`, or else the first behind it; by one warp. */
+/* The last row with d2 > 0 before `end`, or else the first after it; by one warp. */
 static __device__ int last_apart(const float *d2, int n, int end) {
     int lane = threadIdx.x % WARP;
     for (int p = (end - 1) / WARP * WARP; p >= 0; p -= WARP) {
@@ -78,8 +78,8 @@ static __device__ int last_apart(const float *d2, int n, int end) {
     return 0;
 }
 
-/* The best candidate of run blockIdx.x becomes center `step`, and the next candidates are drawn: a
- * warp each. */
+/* The best candidate of run blockIdx.x becomes center `step`, and the next candidates are drawn,
+ * one per warp. */
 static __global__ void choose(km m, int step, int per_run, int parity) {
     __shared__ double total[MAX_TRIALS], at[MAX_TRIALS];
     __shared__ int taken;
@@ -102,7 +102,7 @@ static __global__ void choose(km m, int step, int per_run, int parity) {
         rng r = m.random[run];
         double all = total[best];
         for (int t = 0; t < m.trials; t++) {
-            if (!(all > 0)) { /* every row is a center: any */
+            if (!(all > 0)) { /* every row is a center: take any */
                 at[t] = -1 - (double)rng_below(&r, (uint32_t)m.n);
                 continue;
             }

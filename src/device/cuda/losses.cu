@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* The half batch of a loss, as device.h has it. */
+/* The half batch of a loss, as in device.h. */
 typedef struct half_batch {
     const float *q, *key;
     int n, d;
@@ -23,7 +23,7 @@ static __device__ inline double weight_of(const half_batch &h, int i) {
     return (double)h.factor * (h.weight ? h.weight[i] : 1.0 / h.n) / h.k;
 }
 
-/* Number j of the gradient of row i. */
+/* Element j of the gradient of row i. */
 static __device__ inline float pulled(const half_batch &h, int i, int j, double each) {
     float sum = 0;
 #pragma unroll 10
@@ -31,8 +31,8 @@ static __device__ inline float pulled(const half_batch &h, int i, int j, double 
     return (float)(each * sum);
 }
 
-/* A block a row: its gradient, but its value (q . dq, as the loss is linear in q) in place of the
- * first number. */
+/* One block per row: its gradient, but with its value (q . dq, as the loss is linear in q) in
+ * place of the first element. */
 static __global__ void pull_rows(half_batch h, float *__restrict__ dq) {
     __shared__ double part[BLOCK / WARP];
     int i = blockIdx.x;
@@ -46,7 +46,7 @@ static __global__ void pull_rows(half_batch h, float *__restrict__ dq) {
     if (threadIdx.x == 0) dq[(size_t)i * h.d] = (float)value;
 }
 
-/* Adds up the values and puts the first numbers in their places.  One block. */
+/* Adds up the values and writes the first elements in their places.  One block. */
 static __global__ void pull_finish(half_batch h, float *dq, float *loss) {
     __shared__ double part[WARP];
     double sum = 0;
@@ -69,9 +69,10 @@ static int pull(device *dev, const float *q, const float *key, int n, int d,
     return launched("pull");
 }
 
-/* ref.c has the formula.  A block a row; logits: [n,size].  First its value into the first number
- * of its row of dq, from where add_first takes it; then, in a second launch, the weights of the
- * queue's rows over the logits and the keys' part of the gradient. */
+/* One block per row; logits: [n,size].  The first launch writes the value of the row into the
+ * first element of its row of dq, where add_first finds it.  The second overwrites the logits
+ * with the weights of the rows of the queue, and writes the part of the gradient that comes from
+ * the keys. */
 static __global__ void contrast_rows(half_batch h, float temperature, int size, bool value_only,
                                      float *logits, float *dq) {
     __shared__ double part[BLOCK / WARP];

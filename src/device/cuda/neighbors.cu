@@ -2,16 +2,15 @@
  * definition, neighbors/dense.c the plain version).
  *
  * Four kinds of launches, all matrices in the caller's work memory:
- *     similar   S = F F^T in fp32; each number is one chain of fused multiply-adds in ascending
+ *     similar   S = F F^T in fp32; each element is one chain of fused multiply-adds in ascending
  *               order, so S is symmetric to the last bit
  *     pick      the best of each row of S, the edges of messages, and the key of its k1-th: with it
  *               membership in the graph is a comparison, and A is never stored
- *     layer     a warp makes a row of the next H; of a batch a row has a few dozen numbers other
- *               than zero, but a plain row is read at full width and needs no bookkeeping
- *     rank      row i of H H^T through the columns where row i is not zero, its k best, filled up
- *               from S
- * Kept numbers are floats, sums are in double.  Rows of more than IN_REGISTERS numbers, or long
- * lists, take the general top_k and a launch more. */
+ *     layer     one block makes a row of the next H; a row of a batch has only a few dozen nonzero
+ *               elements, but dense rows are read at full width and need no bookkeeping
+ *     rank      row i of H H^T from the nonzero columns of row i, its k best, filled up from S
+ * Stored values are floats, sums are in double.  Rows of more than IN_REGISTERS elements take the
+ * general top_k and one more launch. */
 #include "device/cuda/warp.cuh"
 
 #include "base/status.h"
@@ -31,7 +30,7 @@ typedef struct graph {
     float *values;    /* [n,width] of by_s */
     int32_t *by_s;    /* [n,width]: the best of S */
     edge *edges;      /* [n,k2] in ascending order of `to` */
-    rank_key *last;   /* [n]: of the k1-th of S's row */
+    rank_key *last;   /* [n]: key of the k1-th best of a row of S */
 } graph;
 
 static size_t rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -63,14 +62,14 @@ static size_t neighbors_bytes(device *dev, int n, int d, const conr_neighbors_op
 
 enum { TILE = 16, DEPTH = 256, PAD = 4 };
 
-/* A tile on or above the diagonal, a thread a number, which is written to both its places.  fours:
- * rows may be read by four numbers. */
+/* One tile on or above the diagonal, one thread per element, which is written to both its places.
+ * fours: rows may be read as float4. */
 static __global__ void similar(const float *__restrict__ f, int n, int d, bool fours,
                                float *__restrict__ s) {
     __shared__ __align__(16) float a[TILE][DEPTH + PAD], b[TILE][DEPTH + PAD];
     int tiles = (n + TILE - 1) / TILE, ti = 0, tj = blockIdx.x;
     int tx = threadIdx.x % TILE, ty = threadIdx.x / TILE;
-    while (tj >= tiles - ti) tj -= tiles - ti++; /* the tiles of row ti, from its diagonal on */
+    while (tj >= tiles - ti) tj -= tiles - ti++; /* row ti has the tiles from its diagonal on */
     tj += ti;
     float sum = 0;
     for (int l0 = 0; l0 < d; l0 += DEPTH) {
@@ -162,11 +161,11 @@ static __device__ inline float adjacent(const graph &g, int i, int j, rank_key l
     return 0.5f * (float)(rank_of(s, j) >= last_i) + 0.5f * (float)(rank_of(s, i) >= g.last[j]);
 }
 
-enum { FIRST, PLAIN, SYMMETRIC, COPY }; /* where a layer's numbers come from */
+enum { FIRST, PLAIN, SYMMETRIC, COPY }; /* where the input of a layer comes from */
 
-/* Row i of the next H, by one block: from -> to, and its transpose to across (or NULL).  COPY: A as
- * it is, for no layers at all.  A thread has EACH columns at a time, so that their numbers are
- * fetched side by side. */
+/* Row i of the next H, by one block: from -> to, and its transpose to across (or NULL).  COPY: A
+ * itself, if there are no layers.  A thread has EACH columns at a time, so that several loads
+ * are in flight. */
 enum { EACH = 4 };
 
 template <int FROM>
@@ -202,7 +201,7 @@ static __global__ void layer(graph g, const float *__restrict__ from, float *__r
             int c = c0 + r * BLOCK + threadIdx.x;
             kept[r] = (float)sum[r];
             squares += (double)kept[r] * kept[r];
-            if (n > EACH * BLOCK && c < n) h[c] = kept[r]; /* longer than what can be kept */
+            if (n > EACH * BLOCK && c < n) h[c] = kept[r]; /* more than can be kept */
         }
     }
     double size = sqrt(block_sum(squares, part));
@@ -232,9 +231,9 @@ static void launch_layer(device *dev, const graph &g, int which, const float *fr
 
 /* ---- ranking --------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 1024, AHEAD = 8 }; /* of a row of H, looked at in one go; fetched in one go */
+enum { COLUMNS = 1024, AHEAD = 8 }; /* of a row of H, scanned at once; loaded at once */
 
-/* The list of row i: by H H^T while above zero, then by S.  By one thread. */
+/* Completes the list of row i: after `affine` entries by H H^T, those by S.  By one thread. */
 static __device__ void fill(const graph &g, int i, int affine, int32_t *out) {
     const int32_t *by_s = g.by_s + (size_t)i * g.width;
     int found = affine;
@@ -246,11 +245,11 @@ static __device__ void fill(const graph &g, int i, int affine, int32_t *out) {
 }
 
 /* Row i of H H^T by one block; h, across: H and its transpose.  Short rows stay in shared memory
- * and are ranked here, long ones go to `product`, [n,n]. */
+ * and are ranked at once, long ones (PER = 0) go to `product`, [n,n]. */
 template <int PER>
 static __global__ void rank(graph g, const float *__restrict__ h, const float *__restrict__ across,
                             float *product, int32_t *ids) {
-    enum { EACH_HERE = PER == 0 ? 4 : PER <= 8 ? 1 : PER / 8 }; /* columns of a thread */
+    enum { EACH_HERE = PER == 0 ? 4 : PER <= 8 ? 1 : PER / 8 }; /* columns per thread */
     __shared__ int32_t column[COLUMNS];
     __shared__ float value[COLUMNS], row[PER > 0 ? WARP * PER : 1];
     __shared__ int before[BLOCK / WARP + 1];
@@ -283,7 +282,7 @@ static __global__ void rank(graph g, const float *__restrict__ h, const float *_
             }
             __syncthreads();
             for (int e0 = 0; e0 < count; e0 += AHEAD) {
-                float line[AHEAD][EACH_HERE]; /* all on their way before the first is used */
+                float line[AHEAD][EACH_HERE]; /* all are loaded before the first is used */
 #pragma unroll
                 for (int e = 0; e < AHEAD; e++)
 #pragma unroll
@@ -323,7 +322,7 @@ static __global__ void rank(graph g, const float *__restrict__ h, const float *_
     if (lane() == 0) fill(g, i, affine, ids);
 }
 
-/* Lists as top_k left them -> with S's in place of zeros.  values: [n,k] */
+/* Lists as top_k left them -> with entries by S in place of zeros.  values: [n,k] */
 static __global__ void fill_lists(graph g, const float *values, int32_t *ids) {
     int i = blockIdx.x * BLOCK + threadIdx.x, affine = 1;
     if (i >= g.n) return;

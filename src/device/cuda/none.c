@@ -1,4 +1,4 @@
-/* none.c: in place of cuda.c where the build has no CUDA backend. */
+/* none.c: takes the place of cuda.c in a build without the CUDA backend. */
 #include "device/device.h"
 
 #include "base/status.h"

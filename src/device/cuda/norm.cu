@@ -1,10 +1,10 @@
-/* norm.cu: batch norm, per group and channel, with what is added and the ReLU in the same pass.
+/* norm.cu: batch norm, per group and channel, with the residual addition and the ReLU in the same
+ * pass.
  *
  * All of it is bound by memory.  A thread keeps its V channels (16 bytes) over all its rows, so
- * coefficients and sums stay in registers, and has several rows in flight.  Passes that follow each
- * other walk in opposite directions: what one touched last is still in the cache when the next
- * begins.  Sums: a thread's rows, then the block's threads in halves, then the blocks in order, by
- * the block that finishes last; no float is ever added by an atomic. */
+ * that coefficients and sums stay in registers, and has several rows in flight.  Consecutive
+ * passes walk in opposite directions: what one touched last is still in the cache when the next
+ * starts. sums.cuh says in which order sums are taken. */
 #include "device/cuda/sums.cuh"
 
 #include "base/status.h"
@@ -13,10 +13,10 @@ enum { APPLYING = 256 };
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Sums of y - shift and its square; from the end to the beginning. */
+/* Sums of y - shift and its square; from the last row to the first. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(SUMMING)
-    group_sums(lie l, int rows, int c, const T *y, const float *shift, totals t) {
+    group_sums(layout l, int rows, int c, const T *y, const float *shift, totals t) {
     enum { U = 8 };
     place p = place_of<V>(l, rows, c);
     float a[V] = {0}, b[V] = {0}, s[V] = {0};
@@ -48,10 +48,10 @@ static __global__ void __launch_bounds__(SUMMING)
 static int sums_of(device *dev, int rows, int c, int groups, const act *y, const float *shift,
                    totals t) {
     int rc = 0;
-    lie l;
+    layout l;
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
-        l = lie_of(dev, SUMMING, 1, groups, (size_t)rows, c / V);                                  \
+        l = layout_of(dev, SUMMING, 1, groups, (size_t)rows, c / V);                               \
         TRY(cuda_scratch(dev, partial_floats(&l, groups, V) * sizeof(float),                       \
                          (void **)&t.partial));                                                    \
         t.counters = cuda_counters(dev);                                                           \
@@ -107,8 +107,8 @@ static int cuda_norm_from_running(device *dev, int c, const float *running, floa
     return launched("norm_from_running");
 }
 
-/* scale * y + shift for V channels of a group.  The backward pass finds the ReLU's sign by the same
- * expression. */
+/* scale * y + shift for V channels of a group.  The backward pass uses the same expression for the
+ * sign at the ReLU. */
 template <int V> struct affine { float scale[V], shift[V]; };
 
 template <int V>
@@ -130,8 +130,8 @@ template <int V> static __device__ float normalized(const affine<V> &a, int i, f
 
 typedef enum added { NOTHING, RESIDUAL, SHORTCUT } added;
 
-/* Rows in flight by blocks a processor, as measured: few registers are worth more than many rows
- * until the shortcut's coefficients come in. */
+/* Rows in flight and blocks per SM, as measured: few registers are worth more than many rows,
+ * except with the coefficients of a shortcut. */
 static __host__ __device__ constexpr int apply_rows(int a) { return a == SHORTCUT ? 4 : 2; }
 static __host__ __device__ constexpr int apply_blocks(int a) {
     return a == SHORTCUT ? 2 : a == RESIDUAL ? 3 : 4;
@@ -139,7 +139,8 @@ static __host__ __device__ constexpr int apply_blocks(int a) {
 
 template <typename T, int V, int A>
 static __global__ void __launch_bounds__(APPLYING, apply_blocks(A))
-    apply(lie l, int rows, int c, normed y, normed shortcut, const T *residual, bool relu, T *z) {
+    apply(layout l, int rows, int c, normed y, normed shortcut, const T *residual, bool relu,
+          T *z) {
     enum { U = apply_rows(A) };
     place p = place_of<V>(l, rows, c);
     if (p.channel < 0) return;
@@ -182,7 +183,7 @@ static int cuda_norm_apply(device *dev, const norm_shape *s, const normed *y,
     normed none = {}, with = shortcut ? *shortcut : none;
     if (shortcut && residual) return cuda_check((int)cudaErrorNotSupported, "norm_apply");
 #define RUN(T, V, A)                                                                               \
-    lie l = lie_of(dev, APPLYING, apply_blocks(A), s->groups, (size_t)rows, c / V);                \
+    layout l = layout_of(dev, APPLYING, apply_blocks(A), s->groups, (size_t)rows, c / V);          \
     launch(dev, apply<T, V, A>, dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, l, rows, c, *y,  \
            with, (const T *)residual, relu, (T *)z)
 #define CALL(T, V)                                                                                 \
@@ -203,12 +204,12 @@ static int cuda_norm_apply(device *dev, const norm_shape *s, const normed *y,
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* How the gradient passes the ReLU. */
+/* How the gradient passes the ReLU: unchanged, or where z > 0, given or recomputed from y. */
 typedef enum gate { OPEN, BY_Z, BY_Y } gate;
 
 template <typename T, int V, int G>
 static __global__ void __launch_bounds__(SUMMING)
-    back_sums(lie l, int rows, int c, normed y, const T *z, const T *dz, T *d_out, totals t) {
+    back_sums(layout l, int rows, int c, normed y, const T *z, const T *dz, T *d_out, totals t) {
     enum { U = G == BY_Z ? 2 : 4 };
     place p = place_of<V>(l, rows, c);
     float a[V] = {0}, b[V] = {0};
@@ -266,7 +267,7 @@ static int cuda_norm_back_sums(device *dev, const norm_shape *s, const normed *y
            *y, (const T *)z, (const T *)dz, (T *)d_out, t)
 #define CALL(T, V)                                                                                 \
     do {                                                                                           \
-        lie l = lie_of(dev, SUMMING, 1, s->groups, (size_t)rows, c / V);                           \
+        layout l = layout_of(dev, SUMMING, 1, s->groups, (size_t)rows, c / V);                     \
         TRY(cuda_scratch(dev, partial_floats(&l, s->groups, V) * sizeof(float),                    \
                          (void **)&t.partial));                                                    \
         if (!relu)                                                                                 \
@@ -284,13 +285,13 @@ done:
     return rc;
 }
 
-/* dy = scale * (d - mean of d - xhat * mean of d xhat), sorted: scale d + slope y + flat. */
+/* dy = scale * (d - mean of d - xhat * mean of d xhat), rearranged: scale d + slope y + flat. */
 static __host__ __device__ constexpr int back_rows(int g) { return g == BY_Y ? 4 : 2; }
 static __host__ __device__ constexpr int back_blocks(int g) { return g == OPEN ? 3 : 2; }
 
 template <typename T, int V, int G>
 static __global__ void __launch_bounds__(APPLYING, back_blocks(G))
-    back_apply(lie l, int rows, int c, normed y, const T *z, const T *dz, const float *sums,
+    back_apply(layout l, int rows, int c, normed y, const T *z, const T *dz, const float *sums,
                double count, T *dy) {
     enum { U = back_rows(G) };
     place p = place_of<V>(l, rows, c);
@@ -341,7 +342,7 @@ static int cuda_norm_back_apply(device *dev, const norm_shape *s, const normed *
                                 act *dy) {
     int rows = s->n / s->groups * s->hw, c = s->c;
 #define RUN(T, V, G)                                                                               \
-    lie l = lie_of(dev, APPLYING, back_blocks(G), s->groups, (size_t)rows, c / V);                 \
+    layout l = layout_of(dev, APPLYING, back_blocks(G), s->groups, (size_t)rows, c / V);           \
     launch(dev, back_apply<T, V, G>, dim3(l.blocks, s->groups, l.chunks), APPLYING, 0, l, rows, c, \
            *y, (const T *)z, (const T *)dz, sums, count, (T *)dy)
 #define CALL(T, V)                                                                                 \

@@ -1,5 +1,5 @@
-/* plain.cu: convolutions of any shape as loops, for what no library takes: odd numbers of channels
- * in bf16, mostly.  Sums in fp32 and a fixed order. */
+/* plain.cu: convolutions of any shape as loops, for what no library takes: mostly odd numbers of
+ * channels in bf16.  Sums are in fp32 and in a fixed order. */
 #include "device/cuda/vector.cuh"
 
 enum { THREADS = 256 };
@@ -53,7 +53,7 @@ static __global__ void back_data(geometry g, size_t total, const T *dy, const fl
     from_float(sum, &dx[i]);
 }
 
-/* One block a weight: every thread sums its pixels, then the threads' sums are added in halves. */
+/* One block per weight: every thread sums its pixels, then the sums are added as a tree. */
 template <typename T>
 static __global__ void back_filter(geometry g, const T *x, const T *dy, bool add, float *dw) {
     __shared__ float part[THREADS];

@@ -1,5 +1,5 @@
-/* sets_test.cu: search and k-means over whole sets on the GPU, and how long they take.  Needs a GPU:
- * make test-cuda.
+/* sets_test.cu: search and k-means over whole sets on the GPU, and how long they take.  Needs a
+ * GPU: make test-cuda.
  *
  *     sets_test         everything
  *     sets_test quick   no timings and no large sets, for tools that watch every access */
@@ -13,7 +13,7 @@ static double seconds_of(double before) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - before;
 }
 
-/* Lists against top_k of the reference; where ids differ the similarities must not. */
+/* Lists against top_k of the reference; if ids differ, the similarities must not. */
 static void check_search() {
     static const int shapes[][3] = {{1, 3, 1}, {50, 8, 50}, {1500, 32, 10}, {3000, 16, 40}};
     for (int c = 0; c < 4; c++) {
@@ -59,7 +59,7 @@ static void check_search() {
 
 typedef struct kmeans_case {
     int n, d, K, restarts, planted, metric, start;
-    int distinct; /* different rows; 0: all */
+    int distinct; /* distinct rows; 0: all */
 } kmeans_case;
 
 static void check_kmeans_case(const kmeans_case *c) {
@@ -93,7 +93,7 @@ static void check_kmeans_case(const kmeans_case *c) {
     expect(!memcmp(first, means, (size_t)K * d * sizeof *means),
            "k-means gives the same bits again");
 
-    /* labels are the nearest centroids, the objective is their distances' */
+    /* labels are the nearest centroids, the objective is the sum of their distances */
     double objective = 0;
     long far = 0, unlike = 0, longest = 0;
     for (int i = 0; i < n; i++) {

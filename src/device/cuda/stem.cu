@@ -1,12 +1,12 @@
 /* stem.cu: the first convolution of small images, 3 -> 64 channels, 3x3, stride 1, in bf16.
  *
- * Libraries pad its three channels to eight and then are slow at it (79 + 11 us forward and 90 us
- * filter gradient for 512 images of 32x32 on an H200, where writing the output takes 16).  Here a
+ * Libraries pad its three channels to eight and are slow even so (79 + 11 us forward and 90 us
+ * filter gradient for 512 images of 32x32 on an H200, while writing the output takes 16).  Here a
  * block keeps a strip of image rows in shared memory and gathers patches from it as operands of
- * tensor-core products; the sums for the norm that follows come from the registers.
+ * tensor core products; the sums for the norm that follows come from registers.
  *
- * The 27 numbers of a patch are counted as k = 10 ky + 3 kx + c, so that pairs of them lie side by
- * side; those with k % 10 = 9 and the last two have weight 0. */
+ * The 27 values of a patch have index k = 10 ky + 3 kx + c, so that pairs of them are adjacent;
+ * those with k % 10 = 9 and the last two have weight 0. */
 #include "device/cuda/sums.cuh"
 
 #include "base/status.h"
@@ -14,18 +14,18 @@
 enum {
     CO = 64,
     CI = 3,
-    ROWS = 16, /* of a strip: one a warp */
+    ROWS = 16, /* of a strip: one per warp */
     WARPS = SUMMING / 32,
-    MARGIN = 8, /* numbers before a row in shared memory: 16 bytes, the last 3 are the padding */
+    MARGIN = 8, /* elements before a row in shared memory: 16 bytes, the last 3 are the padding */
     K = 32
 };
 
-static_assert(WARPS == ROWS, "one warp a row");
+static_assert(WARPS == ROWS, "one warp per row");
 
 static __host__ __device__ inline int strip_width(int w) { return CI * w + 2 * MARGIN; }
 static __host__ __device__ inline int strip_size(int w) { return (ROWS + 2) * strip_width(w); }
 
-/* 16 bytes from global to shared memory, or zeros; arrives behind copies_wait. */
+/* 16 bytes from global to shared memory, or zeros; they are there after copies_wait. */
 static __device__ inline void copy_16(bf16 *to, const bf16 *from, bool there) {
     unsigned address = (unsigned)__cvta_generic_to_shared(to);
     int bytes = there ? 16 : 0;
@@ -67,8 +67,7 @@ static __device__ inline unsigned pair_of(float low, float high) {
     return *(unsigned *)&v;
 }
 
-/* Where number k of a patch lies, from the pixel's left upper corner; any place where it has no
- * weight. */
+/* The offset of value k of a patch from its upper left corner; any if its weight is 0. */
 static __device__ inline int patch_at(int k, int w) {
     return k < 30 ? k / 10 * strip_width(w) + k % 10 : 0;
 }
@@ -78,7 +77,7 @@ static __device__ inline float weight_at(const float *w, int channel, int k) {
 }
 
 /* Pixels are the rows of the product, channels its columns, in an order that gives a thread eight
- * channels side by side: column n of tile t is channel 32 (t/4) + 8 (n/2) + 2 (t%4) + n%2. */
+ * adjacent channels: column n of tile t is channel 32 (t/4) + 8 (n/2) + 2 (t%4) + n%2. */
 static __device__ inline int channel_at(int t, int n) {
     return t / 4 * 32 + n / 2 * 8 + t % 4 * 2 + n % 2;
 }
@@ -181,8 +180,8 @@ static __global__ void __launch_bounds__(SUMMING, 1)
     fold<4>(CO, CO, cell, t);
 }
 
-/* Numbers of a patch are the rows, channels the columns, pixels what is summed over: thread (g,q)
- * has pixels 4q .. 4q+3 of sixteen and, of dy, channels 8g .. 8g+7, which is 16 bytes a pixel.
+/* Values of a patch are the rows, channels the columns, and the sum is over pixels: thread (g,q)
+ * has pixels 4q .. 4q+3 of sixteen and, of dy, channels 8g .. 8g+7, which is 16 bytes per pixel.
  * partial: [blocks][K][CO] */
 static __global__ void __launch_bounds__(SUMMING, 1)
     stem_back_filter(int images, int h, int w, const bf16 *x, const bf16 *dy, float *partial) {
@@ -237,7 +236,7 @@ static __global__ void __launch_bounds__(SUMMING, 1)
         }
         __syncthreads();
     }
-    for (int turn = 0; turn < WARPS; turn++) { /* warp by warp: the same order always */
+    for (int turn = 0; turn < WARPS; turn++) { /* warp by warp: always the same order */
         if (warp == turn)
             for (int i = 0; i < 64; i++) cell[i * 32 + lane] += d[i / 32][i / 4 % 8][i % 4];
         __syncthreads();
@@ -249,7 +248,7 @@ static __global__ void __launch_bounds__(SUMMING, 1)
     }
 }
 
-/* dw[channel][k] out of the blocks' parts; a block takes 32 channels of one k. */
+/* dw[channel][k] from the parts of all blocks; a block takes 32 channels of one k. */
 static __global__ void stem_fold(int blocks, const float *partial, bool add, float *dw) {
     __shared__ float part[8][32];
     int lane = threadIdx.x % 32, share = threadIdx.x / 32;

@@ -1,25 +1,25 @@
-/* sums.cuh: sums over the rows of [rows,c], per group and channel, always in the same order: a
- * thread's rows, the block's threads in halves, then the blocks in order, by the block that
- * finishes last.  No float is ever added by an atomic. */
+/* sums.cuh: sums over the rows of [rows,c], per group and channel, always in the same order: the
+ * rows of a thread, the threads of a block as a tree, then the blocks in order, by the block
+ * that finishes last.  No float is ever added by an atomic. */
 #ifndef CONR_SUMS_CUH
 #define CONR_SUMS_CUH
 
 #include "device/cuda/vector.cuh"
 
-/* LANES: vectors of a row that one block takes.  A cache line's worth of bf16: few, so that wide
- * rows are spread over blocks and each has few partial sums to add (with whole rows of 512 channels
- * the last block's part took 11 us of 16). */
+/* LANES: vectors of a row that one block takes, one cache line of bf16.  Few, so that wide rows are
+ * spread over blocks and each has few partial sums to add (with whole rows of 512 channels the work
+ * of the last block took 11 us of 16). */
 enum { SUMMING = 512, LANES = 8 };
 
-/* How threads and blocks lie over [rows,c]: grid (blocks, groups, chunks). */
-typedef struct lie {
+/* How threads and blocks cover [rows,c]: grid (blocks, groups, chunks). */
+typedef struct layout {
     int lanes, height; /* of a block: vectors by rows */
     int blocks, chunks;
-} lie;
+} layout;
 
-static inline lie lie_of(device *dev, int threads, int per_processor, int groups, size_t rows,
-                         int vectors) {
-    lie l;
+static inline layout layout_of(device *dev, int threads, int per_processor, int groups, size_t rows,
+                               int vectors) {
+    layout l;
     l.lanes = vectors < LANES ? vectors : vectors > 1 << 16 ? 8 * LANES : LANES;
     l.height = threads / l.lanes;
     l.chunks = (vectors + l.lanes - 1) / l.lanes;
@@ -30,18 +30,18 @@ static inline lie lie_of(device *dev, int threads, int per_processor, int groups
     return l;
 }
 
-static inline size_t partial_floats(const lie *l, int groups, int v) {
+static inline size_t partial_floats(const layout *l, int groups, int v) {
     return (size_t)groups * l->chunks * l->blocks * 2 * l->lanes * v;
 }
 
-/* Where a thread stands. */
+/* What a thread works on. */
 struct place {
-    int row, channel; /* first row; channel < 0: has nothing to do */
+    int row, channel; /* first row; channel < 0: nothing */
     int step;         /* from row to row */
-    size_t group_at;  /* offset of its group, in numbers */
+    size_t group_at;  /* offset of its group, in elements */
 };
 
-template <int V> static __device__ inline place place_of(const lie &l, int rows, int c) {
+template <int V> static __device__ inline place place_of(const layout &l, int rows, int c) {
     place p;
     int lane = threadIdx.x % l.lanes, height = threadIdx.x / l.lanes;
     int vector = blockIdx.z * l.lanes + lane;
@@ -52,7 +52,7 @@ template <int V> static __device__ inline place place_of(const lie &l, int rows,
     return p;
 }
 
-/* What turns sums into statistics; as the table's norm_finish. */
+/* What turns sums into statistics, as norm_finish of the table does. */
 typedef struct finishing {
     int passes;
     float momentum;
@@ -66,9 +66,9 @@ static inline finishing finishing_of(int passes, double count, float momentum, f
                      running, stat};
 }
 
-/* Differences in double, the root in float: double roots and divisions are slow, and two roundings
- * of a float are within what is promised. */
-/* sums: of channel j, the groups' two numbers `stride` apart. */
+/* sums: those of channel j; consecutive ones (two per group) are `stride` apart.  Differences
+ * are in double, the root in float: double roots and divisions are slow, and two roundings of a
+ * float are within the bound. */
 static __device__ inline void finish_channel(int c, int groups, const finishing &f,
                                              const float *sums, int stride, int j) {
     int per_pass = groups / f.passes;
@@ -101,10 +101,10 @@ typedef struct totals {
     float *sums;           /* [groups][2][c] or NULL */
     float *first, *second; /* [c]: totals over the groups of sums 0 and 1, or NULL */
     bool add;              /* to first and second */
-    finishing finish;      /* with sums alone; stat NULL: none */
+    finishing finish;      /* only with sums; stat NULL: none */
 } totals;
 
-/* Whether this block is the last of `count` to come here. */
+/* Whether this block is the last of `count` to get here. */
 static __device__ inline bool is_last(unsigned *counter, unsigned count) {
     __shared__ bool last;
     __threadfence();
@@ -115,8 +115,9 @@ static __device__ inline bool is_last(unsigned *counter, unsigned count) {
     return last;
 }
 
-/* The blocks' partial sums of all groups, once the last block of its chunk is here: parts side by
- * side, each in order, then the parts.  F: floats read at once.  flat: [THREADS * F]. */
+/* Adds up the partial sums of all blocks and groups, by the last block of a chunk: in several parts
+ * in parallel, each in order, then the parts in order.  F: floats read at once.
+ * flat: [THREADS * F]. */
 template <int F, int THREADS = SUMMING>
 static __device__ void fold(int width, int c, float *flat, const totals &t) {
     enum { KEPT = 2 * 2 * 64 }; /* two groups of 64 channels need not go through memory */
@@ -126,7 +127,7 @@ static __device__ void fold(int width, int c, float *flat, const totals &t) {
     int items = 2 * width / F, slots = THREADS / items, slot = tid / items, item = tid % items;
     int at_once = groups < slots ? groups : slots, parts = slots / at_once;
     bool keep = groups * 2 * width <= KEPT;
-    float total[2] = {0, 0}; /* this thread's numbers over the groups; at most two of them */
+    float total[2] = {0, 0}; /* over the groups; a thread has at most two */
     for (int first = 0; first < groups; first += at_once) {
         int group = first + slot / parts;
         if (slot < at_once * parts && group < groups) {
@@ -168,12 +169,12 @@ static __device__ void fold(int width, int c, float *flat, const totals &t) {
     }
 }
 
-/* From every thread's sums a, b of its channels to the totals. */
+/* The totals, from the sums a, b that every thread has of its channels. */
 template <int V>
-static __device__ void sum_up(const lie &l, int c, float a[V], float b[V], const totals &t) {
+static __device__ void sum_up(const layout &l, int c, float a[V], float b[V], const totals &t) {
     __shared__ alignas(16) float cell[2 * V][SUMMING];
     int tid = threadIdx.x, height = tid / l.lanes, width = l.lanes * V, n = l.height;
-    if (l.lanes == 8) { /* four rows a warp: first by exchange within it */
+    if (l.lanes == 8) { /* four rows per warp: exchanged within it first */
 #pragma unroll
         for (int i = 0; i < V; i++) {
             a[i] += __shfl_xor_sync(~0u, a[i], 8);

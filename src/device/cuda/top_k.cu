@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* A warp a row, the row in registers. */
+/* One warp per row, the row in registers. */
 template <int PER>
 static __global__ void top_short(const float *s, int n, int m, int ld, int self, int k,
                                  int32_t *ids, float *values) {
@@ -24,7 +24,7 @@ static __global__ void top_short(const float *s, int n, int m, int ld, int self,
     }
 }
 
-/* A block a row of any length: each round looks for the best behind the one before. */
+/* One block per row of any length: each round finds the best that ranks below the one before. */
 static __global__ void top_long(const float *s, int m, int ld, int self, int k, int32_t *ids,
                                 float *values) {
     __shared__ rank_key part[BLOCK / WARP];
@@ -53,9 +53,9 @@ static __global__ void top_long(const float *s, int m, int ld, int self, int k, 
     }
 }
 
-/* A block a row of any length, which is read once: what beats the k-th best so far is collected in
- * shared memory, and when that is full only the k best of it stay.  Keys are all different, so the
- * order in which they come does not matter. */
+/* One block per row of any length, which is read once: what beats the k-th best so far is
+ * collected in shared memory, and when that is full only the k best stay.  All keys are
+ * different, so the order in which they arrive does not matter. */
 enum { STREAM_BLOCK = 128, EACH = 8, FULL = 2 * STREAM_BLOCK * EACH, STREAM_K = 512 };
 
 static __device__ rank_key block_max(rank_key best, rank_key *part) {
@@ -67,7 +67,7 @@ static __device__ rank_key block_max(rank_key best, rank_key *part) {
     return best;
 }
 
-/* The k best of kept[count] to its front; returns how many there are. */
+/* Moves the k best of kept[count] to the front; returns their number, min(count, k). */
 static __device__ int keep_best(rank_key *kept, int count, int k, rank_key *top, rank_key *part) {
     int left = count < k ? count : k;
     for (int at = 0; at < left; at++) {
@@ -112,7 +112,7 @@ static __global__ void top_stream(const float *__restrict__ s, int m, int ld, in
         __syncthreads();
         int now = count;
         __syncthreads();
-        if (now <= FULL - STREAM_BLOCK * EACH && c0 > 0) continue; /* the next ones have room */
+        if (now <= FULL - STREAM_BLOCK * EACH && c0 > 0) continue; /* the next ones still fit */
         now = keep_best(kept, now, wanted, top, part);
         if (now == wanted) least = kept[wanted - 1];
         if (threadIdx.x == 0) count = now;
@@ -140,9 +140,9 @@ int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int 
     return launched("top_k");
 }
 
-/* ---- the nearest of a whole set -------------------------------------------------------------- */
+/* ---- search over a whole set ----------------------------------------------------------------- */
 
-enum { SEARCH_NUMBERS = 1 << 28 }; /* of S at a time */
+enum { SEARCH_MOST = 1 << 28 }; /* elements of F F^T at a time */
 
 static __global__ void set_column(float *x, int n, int stride, float value) {
     int i = blockIdx.x * BLOCK + threadIdx.x;
@@ -151,7 +151,7 @@ static __global__ void set_column(float *x, int n, int stride, float value) {
 
 static int search(device *dev, const float *f, int n, int d, int first, int rows, int k,
                   int32_t *ids, float *values) {
-    int rc = 0, most = SEARCH_NUMBERS / n < 1 ? 1 : SEARCH_NUMBERS / n;
+    int rc = 0, most = SEARCH_MOST / n < 1 ? 1 : SEARCH_MOST / n;
     void *s = NULL;
     most = most < rows ? most : rows;
     if (rows < 1) return 0;

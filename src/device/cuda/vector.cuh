@@ -1,4 +1,4 @@
-/* vector.cuh: activations of either type, one or 16 bytes' worth at a time, as floats. */
+/* vector.cuh: activations of either type as floats, one or 16 bytes of them at a time. */
 #ifndef CONR_VECTOR_CUH
 #define CONR_VECTOR_CUH
 
@@ -13,7 +13,7 @@ __device__ inline float to_float(bf16 x) { return __bfloat162float(x); }
 __device__ inline void from_float(float x, float *out) { *out = x; }
 __device__ inline void from_float(float x, bf16 *out) { *out = __float2bfloat16_rn(x); }
 
-/* V activations as they lie in memory. */
+/* V activations as they are in memory. */
 template <typename T, int V> struct alignas(sizeof(T) * V) vec { T x[V]; };
 
 template <typename T, int V> __device__ inline vec<T, V> load(const T *p) {
@@ -32,7 +32,7 @@ template <typename T, int V> __device__ inline void store(T *p, const float x[V]
     *(vec<T, V> *)p = v;
 }
 
-/* CALL(T, V) with the device's type, and with whole vectors where c allows. */
+/* CALL(T, V) with the type of the device, and with whole vectors if c allows. */
 #define BY_TYPE(dev, c, CALL)                                                                      \
     do {                                                                                           \
         if ((dev)->type == ACT_BF16) {                                                             \

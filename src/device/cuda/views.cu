@@ -1,13 +1,13 @@
-/* views.cu: views of images that lie in device memory; views/pixels.c is the definition.
+/* views.cu: views of images in device memory; views/pixels.c is the definition.
  *
- * A block an image.  One thread draws while the others fetch the image; then every thread has some
- * pixels of the result, which stay in its registers between the two halves of the color operations
- * (contrast needs the mean of what the first half gives).  Views too large for that, and those that
- * may be blurred, compute the first half twice instead of storing it; a blur takes strips of rows
- * through shared memory.
+ * One block per image.  One thread draws while the others fetch the image; then every thread has
+ * some pixels of the result, which stay in its registers between the two halves of the color
+ * operations (contrast needs the mean of what the first half gives).  Views too large for that, and
+ * those that may be blurred, compute the first half twice instead of storing it; a blur takes
+ * strips of rows through shared memory.
  *
- * Compiled without fused multiply-add, so that draws have the CPU's bits; where one may help the
- * pixels it is written out. */
+ * Compiled without fused multiply-add, so that draws have the same bits as on the CPU; where it
+ * helps the pixels, fmaf is called. */
 #include "device/cuda/warp.cuh"
 
 #include "base/status.h"
@@ -16,15 +16,15 @@
 
 #include <cuda_bf16.h>
 
-/* All that a block must know; passed by value. */
+/* All that a block needs; passed by value. */
 typedef struct view_plan {
     const unsigned char *pixels;
-    int h, w, c, size, taps; /* taps: room for the weights of one output */
+    int h, w, c, size, taps; /* taps: weights of one output, at most */
     uint64_t seed;
     draw_policy policy;
-    float scale[3], shift[3]; /* (x - mean) / deviation as a product and a sum */
+    float scale[3], shift[3]; /* (x - mean) / deviation as scale x + shift */
     int half, strip;          /* of the blur: reach to each side, rows at a time */
-    int source_bytes;         /* of an image in shared memory; 0: it stays where it is */
+    int source_bytes;         /* of an image in shared memory; 0: it stays in global memory */
 } view_plan;
 
 /* ---- resizing -------------------------------------------------------------------------------- */
@@ -53,8 +53,8 @@ static __device__ void make_taps(const axis &a, int at, int i, int taps, int in,
     a.first[at] = from + low, a.count[at] = high - low;
 }
 
-/* The same for one or two taps a side, from an image in floats: nothing is asked, a missing tap has
- * weight 0 and reads a neighbor's number. */
+/* A pixel from at most two taps per axis, of an image in floats.  There are no branches: a missing
+ * tap has weight 0 and reads a neighbor. */
 template <int C>
 static __device__ inline void resized_few(const view_plan &v, const float *image, const axis &ax,
                                           const axis &ay, int x, int y, float *out) {
@@ -143,13 +143,13 @@ static __device__ inline void finish(const view_plan &v, bool solarize, const fl
 
 typedef struct view_state {
     draw d;
-    int contrast; /* its place in the order; 0 without jitter */
+    int contrast; /* its position in the order; 0 without jitter */
     float mean;
     double part[WARP];
     float kernel[256]; /* of the blur */
 } view_state;
 
-/* Whole words where the addresses allow it.  By the threads from `from` on. */
+/* Copies an image, in whole words if the addresses allow it, by the threads from `from` on. */
 static __device__ void fetch(const unsigned char *image, int bytes, int from, unsigned char *to) {
     int t = (int)threadIdx.x - from, step = (int)blockDim.x - from;
     if (t < 0) return;
@@ -159,7 +159,7 @@ static __device__ void fetch(const unsigned char *image, int bytes, int from, un
         for (int p = t; p < bytes; p += step) to[p] = image[p];
 }
 
-/* The same as floats, [bytes and some zeros behind]. */
+/* The same as floats, followed by some zeros. */
 static __device__ void fetch_floats(const unsigned char *image, int bytes, int zeros, int from,
                                     float *to) {
     int t = (int)threadIdx.x - from, step = (int)blockDim.x - from;
@@ -179,7 +179,7 @@ static __device__ inline int mirrored(int i, int n) {
     return i >= n ? 2 * (n - 1) - i : i;
 }
 
-/* The pixel as it is before blur and solarize. */
+/* The pixel before blur and solarize. */
 template <int C>
 static __device__ inline void colored(const view_plan &v, const view_state &s,
                                       const unsigned char *image, const axis &ax, const axis &ay,
@@ -234,16 +234,16 @@ static __device__ void blurred(const view_plan &v, view_state &s, const unsigned
     }
 }
 
-/* P: pixels of a thread that stay in registers, all of them, of an image that is not reduced; 0:
- * none.  HERE: the image is in shared memory, as floats where P > 0. */
-template <int C, int P, bool HERE, typename T>
+/* P: pixels of a thread, all of which stay in registers (only if the image is not reduced); 0:
+ * none. SHARED: the image is in shared memory, as floats if P > 0. */
+template <int C, int P, bool SHARED, typename T>
 static __global__ void __launch_bounds__(1024)
     view_kernel(view_plan v, const step_values *at, const int32_t *ids, uint32_t view, T *out) {
     __shared__ view_state s;
     extern __shared__ __align__(16) unsigned char memory[];
     int n = v.size, area = n * n, id = ids[blockIdx.x];
     const unsigned char *image = v.pixels + (size_t)id * v.h * v.w * C;
-    float *rest = (float *)(memory + (HERE ? v.source_bytes : 0));
+    float *rest = (float *)(memory + (SHARED ? v.source_bytes : 0));
     axis ax, ay;
     ax.first = (int *)rest, ax.count = ax.first + n, ay.first = ax.count + n;
     ay.count = ay.first + n;
@@ -258,9 +258,9 @@ static __global__ void __launch_bounds__(1024)
     }
     if (P > 0)
         fetch_floats(image, v.h * v.w * C, (v.w + 1) * C, WARP, (float *)memory);
-    else if (HERE)
+    else if (SHARED)
         fetch(image, v.h * v.w * C, WARP, memory);
-    if (HERE) image = memory;
+    if (SHARED) image = memory;
     __syncthreads();
     for (int t = threadIdx.x; t < 2 * n; t += blockDim.x) {
         int i = t < n ? t : t - n;
@@ -313,7 +313,7 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
-/* The images as they are, a block each. */
+/* The images without randomness, one block each. */
 template <typename T> static __global__ void plain_kernel(view_plan v, const int32_t *ids, T *out) {
     int one = v.h * v.w * v.c;
     const unsigned char *image = v.pixels + (size_t)ids[blockIdx.x] * one;
@@ -329,12 +329,12 @@ template <typename T> static __global__ void plain_kernel(view_plan v, const int
 
 enum { SHARED_MOST = 200 * 1024, SOURCE_MOST = 96 * 1024 };
 
-template <int C, int P, bool HERE, typename T>
+template <int C, int P, bool SHARED, typename T>
 static int launch_view(device *dev, const view_plan &v, int threads, size_t shared,
                        const step_values *at, const int32_t *ids, int n, int view, act *out) {
     int rc = 0;
-    if (shared > 48 * 1024) TRY(allow_shared(view_kernel<C, P, HERE, T>, shared));
-    view_kernel<C, P, HERE, T>
+    if (shared > 48 * 1024) TRY(allow_shared(view_kernel<C, P, SHARED, T>, shared));
+    view_kernel<C, P, SHARED, T>
         <<<n, threads, shared, stream_of(dev)>>>(v, at, ids, (uint32_t)view, (T *)out);
     TRY(launched("views"));
 done:
@@ -355,11 +355,12 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
         return launch_view<C, 2, true, T>(dev, v, threads < 64 ? 64 : threads, shared, at, ids, n,
                                           view, out);
     }
-    bool here = bytes <= SOURCE_MOST && shared + bytes + 16 <= SHARED_MOST;
-    if (here) shared += v.source_bytes = (int)((bytes + 15) / 16 * 16);
+    bool shared_image = bytes <= SOURCE_MOST && shared + bytes + 16 <= SHARED_MOST;
+    if (shared_image) shared += v.source_bytes = (int)((bytes + 15) / 16 * 16);
     if (v.policy.blur > 0) {
         size_t row = 2 * sizeof(float) * v.size * C, least = (1 + 2 * (size_t)v.half) * row;
-        if (shared + least > SHARED_MOST && here) here = false, shared -= v.source_bytes;
+        if (shared + least > SHARED_MOST && shared_image)
+            shared_image = false, shared -= v.source_bytes;
         if (shared + least > SHARED_MOST || v.half >= 256)
             return cuda_check((int)cudaErrorInvalidValue, "views: too large to be blurred");
         size_t lines = (SHARED_MOST - shared) / row;
@@ -367,8 +368,9 @@ static int launch_views(device *dev, view_plan v, const step_values *at, const i
         shared += row * (v.strip + 2 * v.half);
     }
     int threads = area > 4 * 1024 ? 1024 : 512;
-    return here ? launch_view<C, 0, true, T>(dev, v, threads, shared, at, ids, n, view, out)
-                : launch_view<C, 0, false, T>(dev, v, threads, shared, at, ids, n, view, out);
+    return shared_image
+               ? launch_view<C, 0, true, T>(dev, v, threads, shared, at, ids, n, view, out)
+               : launch_view<C, 0, false, T>(dev, v, threads, shared, at, ids, n, view, out);
 }
 
 static int views(device *dev, const step_values *at, const struct views_job *job,

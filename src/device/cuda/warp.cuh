@@ -1,4 +1,4 @@
-/* warp.cuh: what the kernels on rows share: sums in a fixed order, and keys that rank numbers. */
+/* warp.cuh: what the kernels on rows share: sums in a fixed order, and keys that rank values. */
 #ifndef CONR_WARP_CUH
 #define CONR_WARP_CUH
 
@@ -19,7 +19,7 @@ static __device__ inline double warp_sum(double x) { /* the same bits in every l
     return x;
 }
 
-/* The sum over a block, in every thread.  part: shared, one number a warp. */
+/* The sum over a block, in every thread.  part: shared, one element per warp. */
 static __device__ inline double block_sum(double x, double *part) {
     int warps = (blockDim.x + WARP - 1) / WARP;
     x = warp_sum(x);
@@ -31,14 +31,15 @@ static __device__ inline double block_sum(double x, double *part) {
     return all;
 }
 
-/* A number and its column as one: the larger key has the larger number, then the lower column. */
+/* A value and its column in one key: the larger key has the larger value, then the lower column. */
 typedef unsigned long long rank_key;
 #define OWN_KEY 0xffffffffffffffffull /* of the row itself: above all others */
 
 static __device__ inline rank_key rank_of(float value, int column) {
     uint32_t bits = __float_as_uint(value + 0.0f); /* -0 becomes 0: they tie */
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (rank_key)bits << 32 | (0xfffffffeu - (uint32_t)column); /* never OWN_KEY, also of NaN */
+    return (rank_key)bits << 32 |
+           (0xfffffffeu - (uint32_t)column); /* never OWN_KEY, not even for NaN */
 }
 
 static __device__ inline int rank_column(rank_key key) {
@@ -57,7 +58,8 @@ static __device__ inline rank_key warp_max(rank_key key) {
     return (rank_key)top << 32 | low;
 }
 
-/* Takes the largest of 32 * PER keys out of a warp's registers; best is the lane's own. */
+/* Takes the largest of 32 * PER keys out of the registers of a warp; best: the largest of this
+ * lane. */
 template <int PER>
 static __device__ inline rank_key take_max(rank_key (&key)[PER], rank_key &best) {
     rank_key won = warp_max(best);
@@ -72,7 +74,7 @@ static __device__ inline rank_key take_max(rank_key (&key)[PER], rank_key &best)
     return won;
 }
 
-/* A row of m <= 32 * PER numbers into the registers of a warp; column `own` ranks first. */
+/* A row of m <= 32 * PER values into the registers of a warp; column `own` ranks first. */
 template <int PER>
 static __device__ inline rank_key load_keys(const float *s, int m, int own, rank_key (&key)[PER]) {
     rank_key best = 0;
@@ -88,7 +90,7 @@ static __device__ inline rank_key load_keys(const float *s, int m, int own, rank
 /* The largest row whose keys fit into registers. */
 enum { IN_REGISTERS = 1024 };
 
-/* Calls F<PER>(...) with the smallest PER that holds m numbers in a warp. */
+/* Calls F<PER>(...) with the smallest PER for which a warp holds m values. */
 #define BY_WIDTH(m, F, ...)                                                                        \
     do {                                                                                           \
         if ((m) <= 128)                                                                            \
