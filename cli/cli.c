@@ -9,8 +9,7 @@
 
 /* Every verb takes these. */
 static const flag common[] = {
-    {"device", "NAME", "auto",
-     "auto, cpu, cuda, cuda:N (GPU N), or ref (plain loops)"},
+    {"device", "NAME", "auto", "auto, cpu, cuda, cuda:N (GPU N), or ref (plain loops)"},
     {"threads", "N", "0", "number of threads; 0: all cores"},
     {"seed", "N", "1", "seed of the random numbers"},
     {"json", NULL, NULL, "print one JSON object and nothing else"},
