@@ -101,8 +101,8 @@ static void print_scores(const json_t *scores) {
 
 static const char *state_of(const char *run) {
     return run_done(run)    ? "finished"
-           : run_saved(run) ? "unfinished, can be resumed"
-                            : "unfinished, no checkpoint yet";
+           : run_saved(run) ? "begun, can be resumed"
+                            : "begun, no checkpoint yet";
 }
 
 /* model: NULL if there is none yet. */
