@@ -63,8 +63,8 @@ static void assert_same_run(const char *a, const char *b) {
  * number of threads. */
 static void stops_and_resumes(void **state) {
     (void)state;
-    static const char *const frameworks[] = {"byol", "simsiam", "moco"};
-    for (int f = 0; f < 3; f++) {
+    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos"};
+    for (int f = 0; f < 4; f++) {
         char name[2][32];
         conr_settings *s = test_settings(frameworks[f]);
         conr_train_result r;
