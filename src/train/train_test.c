@@ -112,6 +112,28 @@ static void propos_adds_to_byol(void **state) {
     for (int i = 0; i < 6; i++) free(w[i]);
 }
 
+/* Recomputed activations change neither the noise nor the second gradient. */
+static void prototypes_recompute(void **state) {
+    (void)state;
+    conr_settings *s = test_settings("propos");
+    setting kept, again;
+    assert_ok(conr_settings_set(s, "prototype_epoch", "0"));
+    assert_ok(conr_settings_set(s, "prototypes", "1"));
+    assert_ok(conr_settings_set(s, "positive_noise", "0.1"));
+    open_trainer(s, &kept);
+    assert_ok(conr_settings_set(s, "recompute", "true"));
+    open_trainer(s, &again);
+    assert_ok(trainer_cluster(kept.t));
+    assert_ok(trainer_cluster(again.t));
+    assert_ok(trainer_step(kept.t));
+    assert_ok(trainer_step(again.t));
+    assert_true(kept.t->scatters);
+    assert_close("gradient", again.t->dw, kept.t->dw, kept.t->net.n_weights, 1e-6);
+    close_trainer(&kept);
+    close_trainer(&again);
+    conr_settings_free(s);
+}
+
 /* Which epochs have prototypes, and which begin with a clustering. */
 static void prototype_epochs(void **state) {
     (void)state;
@@ -283,6 +305,7 @@ int main(void) {
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(propos_adds_to_byol),
+        cmocka_unit_test(prototypes_recompute),
         cmocka_unit_test(prototype_epochs),
         cmocka_unit_test(shuffled_rows_return),
         cmocka_unit_test(a_group_ends_with_the_batch),
