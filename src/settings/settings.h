@@ -62,6 +62,7 @@
     X(T, FLOAT, decay, 5e-4, 0, 1, "weight decay; applies to biases and batch norm too") \
     X(T, FLOAT, average, 0.996, 0, 1, "m of the moving average that is the target network, at the start; rises to 1") \
     X(T, BOOL, average_fixed, false, "keep m constant") \
+    X(T, FLOAT, stage2_average, 0, 0, 1, "m of the target's moving average in stage 2; 0: the schedule of average goes on") \
     X(T, WORD, target_update, "before", "before|after", "update the target from the weights before or after the SGD step (moco: before the forward pass)") \
     /* stage 2 */ \
     X(T, WORD, neighborhood, "conaff", "none|local|conaff", "what an image is pulled towards: itself, its nearest neighbors, its contextually affinitive neighbors") \

@@ -276,6 +276,32 @@ static void schedules(void **state) {
     conr_settings_free(s);
 }
 
+/* m of stage 2 alone can be fixed; stage 1 keeps its schedule. */
+static void stage2_average(void **state) {
+    (void)state;
+    conr_settings *s;
+    step_values before, plain, at;
+    assert_ok(conr_settings_new(&s));
+    train_options *o = &s->o;
+    for (int fixed = 0; fixed < 2; fixed++) {
+        o->average_fixed = fixed;
+        o->stage2_average = 0;
+        schedule_at(o, 7999, 10, &before); /* the last step of stage 1 */
+        schedule_at(o, 8000, 10, &plain);
+        assert_true(plain.average >= before.average);
+        o->stage2_average = 0.97;
+        schedule_at(o, 7999, 10, &at);
+        assert_memory_equal(&at, &before, sizeof at);
+        schedule_at(o, 8000, 10, &at);
+        assert_float_equal(at.average, 0.97, 1e-7);
+        plain.average = at.average; /* nothing else changes */
+        assert_memory_equal(&at, &plain, sizeof at);
+        schedule_at(o, 9999, 10, &at);
+        assert_float_equal(at.average, 0.97, 1e-7);
+    }
+    conr_settings_free(s);
+}
+
 static void presets(void **state) {
     (void)state;
     conr_settings *s;
@@ -302,6 +328,7 @@ static void presets(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules),
+        cmocka_unit_test(stage2_average),
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(propos_adds_to_byol),
