@@ -136,9 +136,9 @@ const verb verb_train = {
     .operands = "--recipe FILE --data SRC --out RUN [--set KEY=VALUE ...]",
     .summary = "Train by a recipe, cluster, and write a run folder",
     .text =
-        "Stage 1 learns without labels (BYOL, SimSiam or MoCo v2); stage 2 pulls images towards\n"
-        "their contextually affinitive neighbors (CoNR); k-means clusters the features.  If the\n"
-        "images have labels, NMI, ACC and ARI are logged; training never uses labels.\n"
+        "Stage 1 learns without labels (BYOL, SimSiam, MoCo v2, ProPos); stage 2 pulls images\n"
+        "towards their contextually affinitive neighbors (CoNR); k-means clusters the features.\n"
+        "If the images have labels, NMI, ACC and ARI are logged; training never uses labels.\n"
         "--set changes any setting; conr train --settings lists them.\n"
         "Ctrl-C saves; --resume continues, also after a crash, and gives the same bits as a run\n"
         "that was never stopped.\n"

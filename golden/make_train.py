@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Golden training: ten steps of BYOL, SimSiam and MoCo v2, plain and with CoNR, by torch.
+"""Golden training: ten steps of BYOL, SimSiam, MoCo v2 and ProPos, plain and with CoNR, by torch.
 
     golden/make_train.py            write train.safetensors next to this script
     golden/make_train.py --check    compute it again and compare with the file
@@ -38,6 +38,11 @@ Values by formula, so that neither images nor initial weights are stored (C, exa
     target running    mean u(seed, 512 + 2 l, i) - 0.5f, variance 0.5f + u(seed, 513 + 2 l, i)
     MoCo's queue      row r, column j: u(seed, 640, r * d + j) - 0.5f, then the row over its length
                       (in double, rounded to float)
+    ProPos' noise     on row i of view v of step s, column j: number j % 4 of Philox4x32-10 with key
+                      (1, 0), which is the setting `seed`, and counter (j / 4, 24 v + i, s, 9) as
+                      p, then of the pairs (p0, p1) and (p2, p3) by Box and Muller
+                      r = sqrt(-2 log(((p0 >> 9) + 0.5) / 2^23)), t = 2 pi (p1 >> 8) / 2^24:
+                      r cos t, r sin t
     view v of step s  (0: a, 1: b), row i = image id[s][i], pixel y,x, channel c:
                       T = u(seed, 700, (((id % 4) * 4 + y / 4) * 4 + x / 4) * 3 + c)   kind of image
                       P = u(seed, 701, ((id * 4 + y / 4) * 4 + x / 4) * 3 + c)         the image
@@ -45,7 +50,7 @@ Values by formula, so that neither images nor initial weights are stored (C, exa
                       each as an integer (int)(u * 65536.0f); the pixel is
                       (float)(3 * T + 3 * P + 2 * E - 262144) / 131072.0f, in [-2, 2)
 
-train.safetensors, F is byol, simsiam or moco, C a case:
+train.safetensors, F is byol, simsiam, moco or propos, C a case:
     id         I32 [10,24]   the images of each step
     shuffle    I32 [10,24]   groups of the target if shuffle_bn: row r of the batch that it sees,
                              in groups of bn_group, is row shuffle[s][r]; the same for both views
@@ -66,9 +71,9 @@ train.safetensors, F is byol, simsiam or moco, C a case:
                              (simsiam: 0), share of the anchors that the filter keeps (1: no filter)
     C.loss, C.loss32  F32 [10]  the loss of each step (never scaled by stage2_loss_scale), computed
                              in float64 and in float32
+    C.label    I32 [N], C.centroid F32 [K,d]  of all images, the same in all steps; of stage 2
+                             unless boundary is false, and of propos
     only in stage 2:
-    C.label    I32 [N], C.centroid F32 [K,d]  of all images, the same in all steps; not with
-                             boundary: false
     C.kept     I32 [10,2]    anchors that the filter kept, of half(q_a,k_b) and of half(q_b,k_a)
     C.near     I32 [2,n,k]   of step 0: neighbors of each row, from k_b and from k_a; of each list
                              the set counts, not the order
@@ -105,13 +110,15 @@ DEFAULTS = dict(
     stage2_predictor_lr=0.1, momentum=0.9, decay=5e-4, average=0.996, average_fixed=False,
     target_update="before", neighborhood="conaff", alpha=2, layers=2, resymmetrize=True,
     boundary=True, fr0=0.8, relax_epochs=50, normalize_centroids=False, loss_mean="kept",
-    stage2_loss_scale=1, temperature=0.1, bn_group=0, shuffle_bn=False)
+    stage2_loss_scale=1, temperature=0.1, bn_group=0, shuffle_bn=False, prototypes=0.1,
+    prototype_temperature=0.5, prototype_epoch=50, positive_noise=0.001, prototypes_stage2=False)
 SHARED = dict(encoder="small", stem="small", size=SIDE, width=WIDTH, batch=BATCH, epochs=20,
               stage1_epochs=12, warmup_epochs=3, clusters=CLUSTERS, k=5, k1=5, k2=2)
 BYOL = dict(SHARED, framework="byol", hidden=16, features=8, predictor_hidden=16)
 SIMSIAM = dict(SHARED, framework="simsiam", hidden=16, features=16, predictor_hidden=4,
                predictor_lr=1, predictor_lr_fixed=True)
 MOCO = dict(SHARED, framework="moco", hidden=16, features=8, queue=64, average_fixed=True)
+PROPOS = dict(BYOL, framework="propos", average_fixed=True)
 FIRST = {1: 13, 2: 61}  # steps 1 to 15 are the warm-up; the first of stage 2 is 61
 
 CASES = {  # seed, stage, settings
@@ -129,6 +136,12 @@ CASES = {  # seed, stage, settings
     "simsiam_conr": (8, 2, dict(SIMSIAM, lr=0.3, relax_epochs=5)),
     "moco": (9, 1, dict(MOCO, lr=0.1, average=0.999)),
     "moco_conr": (11, 2, dict(MOCO, lr=0.1, fr0=0.5, relax_epochs=2, average=0.99)),
+    # its first three steps are BYOL's
+    "propos": (16, 1, dict(PROPOS, lr=0.02, average=0.9, prototypes=1, prototype_epoch=3,
+                           positive_noise=0.05)),
+    "propos_conr": (34, 2, dict(PROPOS, lr=0.2, average=0.9, prototypes=1, positive_noise=0.05,
+                                prototype_temperature=0.25, prototype_epoch=0,
+                                prototypes_stage2=True, bn_group=BATCH // 2, shuffle_bn=True)),
 }
 FULL = ("byol_conr", "simsiam_conr", "moco_conr")
 
@@ -196,6 +209,30 @@ def shuffles():
     return (np.where(s % 2, 5, 7) * r + 3 * s + 1) % BATCH
 
 
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al., 2011); counter: four arrays, key: two numbers."""
+    c, k = [np.asarray(x, np.uint64) for x in np.broadcast_arrays(*counter)], list(key)
+    low, word = np.uint64(0xffffffff), np.uint64(32)
+    for _ in range(10):
+        p, q = c[0] * np.uint64(0xd2511f53), c[2] * np.uint64(0xcd9e8d57)
+        c = [(q >> word) ^ c[1] ^ np.uint64(k[0]), q & low,
+             (p >> word) ^ c[3] ^ np.uint64(k[1]), p & low]
+        k = [(k[0] + 0x9e3779b9) & 0xffffffff, (k[1] + 0xbb67ae85) & 0xffffffff]
+    return c
+
+
+def noise(s, v, d):
+    """What ProPos adds to the projector's output for view v at step s, over its deviation."""
+    row, block = np.ogrid[v * BATCH:(v + 1) * BATCH, :(d + 3) // 4]
+    p = [x.astype(np.float64) for x in philox((block, row, s, 9), (1, 0))]
+    out = []
+    for length, turn in ((p[0], p[1]), (p[2], p[3])):
+        r = np.sqrt(-2 * np.log((length // 2 ** 9 + 0.5) / 2 ** 23))
+        t = 2 * np.pi * (turn // 2 ** 8) / 2 ** 24
+        out += [r * np.cos(t), r * np.sin(t)]
+    return torch.from_numpy(np.stack(out, 2).reshape(BATCH, -1)[:, :d].copy())
+
+
 # The network: layers as rows of a table, in the order of our block of weights
 
 def dense(name, ci, co, bias, norm, relu):
@@ -228,7 +265,7 @@ def head(s, part):
         ("simsiam", "predictor"): [(predictor, 0, 1, 1), (out, 1, 0, 0)],
         ("moco", "projector"): [(hidden, 1, 0, 1), (out, 1, 0, 0)],
         ("moco", "predictor"): [],
-    }[s["framework"], part]
+    }[s["framework"].replace("propos", "byol"), part]
 
 
 def all_layers(s):
@@ -445,6 +482,18 @@ def half(q, keys, near, kept, s, queue):
     return (each.mean(1) * kept).sum() / count
 
 
+def scatter(z, keys, labels, temperature):
+    """Prototypes of z against those of the keys and against one another, over clusters there."""
+    def prototypes(x):
+        return F.normalize(torch.stack([x[labels == c].mean(0) for c in labels.unique()]), dim=1)
+
+    own = prototypes(F.normalize(z, dim=1))
+    logits = own @ own.T
+    positive = torch.eye(len(own), dtype=torch.bool)
+    logits = torch.where(positive, (own * prototypes(keys)).sum(1)[:, None], logits) / temperature
+    return F.cross_entropy(logits, torch.arange(len(own)))
+
+
 class Training:
     """Ten steps: the initial state by formula, then step() repeatedly."""
 
@@ -465,7 +514,7 @@ class Training:
             unit = drawn / np.sqrt((drawn ** 2).sum(1, keepdims=True))
             self.queue = torch.from_numpy(unit.astype(np.float32)).to(dtype)
         self.filter = None
-        if stage == 2 and s["boundary"]:
+        if stage == 2 and s["boundary"] or s["framework"] == "propos":
             self.filter = self.make_clusters(short)
         self.losses, self.schedule, self.kept, self.near = [], [], [], []
 
@@ -494,10 +543,19 @@ class Training:
     def groups(self):
         return BATCH // self.s["bn_group"] if self.s["bn_group"] else 1
 
-    def online_pass(self, images):
-        """The rows that are compared (unit length, with gradients), and z of SimSiam."""
+    def scatters(self, s):
+        """Whether ProPos' prototypes and noise are there at step s."""
+        epoch = (FIRST[self.stage] + s - 1) // (IMAGES // BATCH)
+        return self.s["framework"] == "propos" and epoch >= self.s["prototype_epoch"] and \
+            (self.stage == 1 or self.s["prototypes_stage2"])
+
+    def online_pass(self, images, s, v):
+        """The rows that are compared (unit length), and z of the projector; both with gradients."""
         z = self.online.project(images, self.groups())
-        return F.normalize(self.online.head("predictor", z, self.groups()), dim=1), z.detach()
+        seen = z
+        if self.scatters(s):
+            seen = z + self.s["positive_noise"] * noise(s, v, z.shape[1]).to(self.dtype)
+        return F.normalize(self.online.head("predictor", seen, self.groups()), dim=1), z
 
     def target_pass(self, images, step):
         with torch.no_grad():
@@ -533,9 +591,9 @@ class Training:
                 for v in (0, 1))
         if framework == "moco":
             self.average(m)
-        (q_a, z_a), (q_b, z_b) = self.online_pass(a), self.online_pass(b)
+        (q_a, z_a), (q_b, z_b) = self.online_pass(a, s, 0), self.online_pass(b, s, 1)
         if framework == "simsiam":
-            k_a, k_b = F.normalize(z_a, dim=1), F.normalize(z_b, dim=1)
+            k_a, k_b = (F.normalize(z.detach(), dim=1) for z in (z_a, z_b))
         else:
             k_b = self.target_pass(b, s)
             k_a = self.target_pass(a, s)
@@ -543,14 +601,19 @@ class Training:
         halves = [half(q, k, *c, self.s, self.queue)
                   for q, k, c in zip((q_a, q_b), (k_b, k_a), chosen)]
         loss = sum(halves) * (0.5 if framework == "simsiam" else 1)
-        if framework == "byol" and self.s["target_update"] == "before":
+        if self.scatters(s):
+            labels = self.filter[0][self.ids[s]]
+            loss = loss + self.s["prototypes"] / 2 * sum(
+                scatter(z, k, labels, self.s["prototype_temperature"])
+                for z, k in ((z_a, k_b), (z_b, k_a)))
+        if framework in ("byol", "propos") and self.s["target_update"] == "before":
             self.average(m)
         self.optimizer.zero_grad()
         (loss * (self.s["stage2_loss_scale"] if self.stage == 2 else 1)).backward()
         for group, rate in zip(self.optimizer.param_groups, (lr, predictor_lr)):
             group["lr"] = rate
         self.optimizer.step()
-        if framework == "byol" and self.s["target_update"] == "after":
+        if framework in ("byol", "propos") and self.s["target_update"] == "after":
             self.average(m)
         if framework == "moco":
             assert (FIRST[self.stage] - 1) * 2 * BATCH % self.s["queue"] == 0
@@ -635,10 +698,16 @@ FLIPS = {  # what an incorrect program might do instead
     "decay": {5e-4: 0},
     "momentum": {0.9: 0.8},
     "k": {5: 4, 9: 8},
+    "prototypes": {1: 0.5, 2: 1},
+    "prototype_temperature": {0.5: 0.25, 0.25: 0.5},
+    "prototype_epoch": {3: 2},
+    "positive_noise": {0.05: 0},
+    "prototypes_stage2": {True: False},
 }
-MATTERS = {"target_update": ("byol",)}  # otherwise for every framework
+MATTERS = {"target_update": ("byol", "propos"), "prototypes": ("propos",),
+           "prototype_temperature": ("propos",)}  # otherwise for every framework
 STAGE_2 = ("resymmetrize", "neighborhood", "loss_mean", "normalize_centroids", "boundary",
-           "stage2_loss_scale", "k")
+           "stage2_loss_scale", "k", "prototypes_stage2")
 
 
 def flips(stage, s):
@@ -700,9 +769,9 @@ def case_tensors(name, draws, exact, single):
              to_block(list((last or net).p.values())[-1])[-4:]]),
          "schedule": np.array(exact.schedule, float), "loss": np.array(exact.losses),
          "loss32": np.array(single.losses)}
+    if exact.filter:
+        t.update(label=exact.filter[0], centroid=exact.filter[1])
     if exact.stage == 2:
-        if exact.filter:
-            t.update(label=exact.filter[0], centroid=exact.filter[1])
         t.update(kept=exact.kept, near=exact.near[0])
     t.update({block: np.concatenate([digest(x) for x in parts])
               for block, parts in blocks.items()})
@@ -751,7 +820,7 @@ def check_flips(name, seed, stage, s, draws, exact):
 
 def make_all():
     tensors = {"id": image_ids(), "shuffle": shuffles()}
-    for s in (BYOL, SIMSIAM, MOCO):
+    for s in (BYOL, SIMSIAM, MOCO, PROPOS):
         tensors.update({f"{s['framework']}.{k}": v for k, v in framework_tables(s).items()})
     for name, case in CASES.items():
         tensors.update(case_tensors(name, *run_case(name, *case)))

@@ -513,7 +513,7 @@ CONR_API int conr_settings_choose(const conr *c, const conr_images *m, double bu
 
 typedef struct conr_setting_info {
     const char *key, *initial;
-    const char *allowed; /* "1 to 4096", "byol|simsiam|moco", ... */
+    const char *allowed; /* "1 to 4096", "byol|simsiam|moco|propos", ... */
     const char *help;
 } conr_setting_info;
 

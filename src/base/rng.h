@@ -24,8 +24,9 @@ enum {
     RNG_KMEANS,
     RNG_QUEUE, /* the first keys of MoCo */
     RNG_TEST,
-    RNG_GROUPS, /* of batch statistics, drawn in every step */
-    RNG_BALANCE /* the images of an epoch that is balanced by cluster size */
+    RNG_GROUPS,  /* of batch statistics, drawn in every step */
+    RNG_BALANCE, /* the images of an epoch that is balanced by cluster size */
+    RNG_NOISE    /* on the projector's output; the "epoch" is the step, the "image" the row */
 };
 
 typedef struct rng {

@@ -135,6 +135,14 @@ const op_case case_list[] = {
     LOSS(CASE_CONTRAST, 128, 128, 10, 4096, 3),
     LOSS(CASE_CONTRAST, 128, 128, 1, 4096, 0),
     LOSS(CASE_CONTRAST, 5, 7, 3, 11, 2),
+    /* K in the place of k */
+    LOSS(CASE_PROTOTYPES, 256, 256, 10, 0, 0),
+    LOSS(CASE_PROTOTYPES, 512, 256, 200, 0, 0), /* some of them absent */
+    LOSS(CASE_PROTOTYPES, 9, 300, 1000, 0, 0),  /* most; more columns than a block has threads */
+    LOSS(CASE_PROTOTYPES, 300, 5, 1100, 0, 0),
+    LOSS(CASE_PROTOTYPES, 16, 7, 1, 0, 0), /* nothing to scatter */
+    {CASE_NOISE, 64, 1024, 1, 1, 256, 256, 0, 0, 1, 0},
+    {CASE_NOISE, 5, 5, 1, 1, 7, 7, 0, 0, 1, 0},
     {CASE_BOUNDARY, 256, 256, 1, 1, 256, 10, 0, 0, 1, 0},
     {CASE_BOUNDARY, 256, 256, 1, 1, 256, 1, 0, 0, 1, 0},
     {CASE_BOUNDARY, 256, 256, 1, 1, 256, 10, 0, 0, 1, 3},
@@ -154,6 +162,7 @@ static const char *const names[] = {
     [CASE_MAX_POOL_BACK] = "max_pool_back",
     [CASE_MEAN_POOL] = "mean_pool",
     [CASE_MEAN_POOL_BACK] = "mean_pool_back",
+    [CASE_NOISE] = "noise",
     [CASE_GEMM] = "gemm",
     [CASE_ROWS] = "rows_normalize",
     [CASE_ROWS_BACK] = "rows_normalize_back",
@@ -163,6 +172,7 @@ static const char *const names[] = {
     [CASE_RING_PUT] = "ring_put",
     [CASE_PULL] = "pull",
     [CASE_CONTRAST] = "contrast",
+    [CASE_PROTOTYPES] = "prototypes",
     [CASE_BOUNDARY] = "boundary",
     [CASE_AVERAGE] = "average",
 };
@@ -171,7 +181,7 @@ const char *case_name(const op_case *c) { return names[c->op]; }
 
 static bool is_conv(const op_case *c) { return c->op <= CASE_CONV_BACK_FILTER; }
 
-bool case_has_acts(const op_case *c) { return c->op <= CASE_MEAN_POOL_BACK; }
+bool case_has_acts(const op_case *c) { return c->op <= CASE_NOISE; }
 
 static int out_side(const op_case *c, int side) {
     return (side + 2 * (c->k / 2) - c->k) / c->stride + 1;
@@ -211,6 +221,7 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
         snprintf(out, size, "%dx%d, k %d, queue %d%s", n, c->ci, c->co, c->k,
                  c->variant & 2 ? ", filtered" : "");
         break;
+    case CASE_PROTOTYPES: snprintf(out, size, "%dx%d, K %d", n, c->ci, c->co); break;
     case CASE_BOUNDARY:
         snprintf(out, size, "%dx%d, K %d%s", n, c->ci, c->co, c->variant & 1 ? ", ties" : "");
         break;
@@ -248,7 +259,9 @@ double case_bytes(const op_case *c, int n) {
     case CASE_AVERAGE: touches = 3.0 * n; break;
     case CASE_ROWS_TAKE:
     case CASE_RING_PUT: touches = 2 * rows; break;
-    case CASE_PULL: touches = 3 * rows; break;
+    case CASE_PULL:
+    case CASE_PROTOTYPES: touches = 3 * rows; break;
+    case CASE_NOISE: touches = 2 * rows; break;
     case CASE_CONTRAST: touches = 3 * rows + (double)c->k * c->ci + 3.0 * n * c->k; break;
     default: touches = rows; break;
     }

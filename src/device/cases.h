@@ -19,6 +19,7 @@ typedef enum case_op {
     CASE_MAX_POOL_BACK,
     CASE_MEAN_POOL,
     CASE_MEAN_POOL_BACK,
+    CASE_NOISE,
     /* on floats */
     CASE_GEMM,
     CASE_ROWS,
@@ -29,6 +30,7 @@ typedef enum case_op {
     CASE_RING_PUT,
     CASE_PULL,
     CASE_CONTRAST,
+    CASE_PROTOTYPES,
     CASE_BOUNDARY,
     CASE_AVERAGE
 } case_op;

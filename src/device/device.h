@@ -266,6 +266,26 @@ typedef struct device_ops {
                     const int32_t *near, int k, const float *weight, float factor,
                     const float *queue, int size, float temperature, float *logits, float *loss,
                     float *dq);
+    /* Prototype scattering (ProPos): keeps the clusters of a batch apart.  rows and key: [n,d] unit
+     * rows; label: [all images], 0 .. K-1; row i belongs to image ids[i].  For each of the m
+     * clusters present,
+     *   Q_c, T_c = the sums of its rows and of its keys, scaled to length 1 (a zero sum stays zero
+     *              and has no gradient)
+     *   s_cc = <Q_c, T_c>/temperature, s_cj = <Q_c, Q_j>/temperature for the others present
+     *   value = mean_c (log sum_j e^s_cj - s_cc)
+     * With p_cj = e^s_cj / sum_j e^s_cj its gradient by Q_c is, m temperature times,
+     *   (p_cc - 1) T_c + sum_{j != c} (p_cj + p_jc) Q_j
+     * drows: [n,d], set to the gradient by rows, times factor; 0 if there is only one cluster, as
+     * nothing can be kept apart then.  work: prototypes_bytes(n, d, K) bytes
+     * (device/prototypes.h). */
+    int (*prototypes)(device *dev, const float *rows, const float *key, int n, int d,
+                      const int32_t *ids, const int32_t *label, int K, float temperature,
+                      float factor, void *work, float *loss, float *drows);
+
+    /* x [n,d] += sigma times standard normal numbers, drawn for (seed, at->step, first + row,
+     * column): device/prototypes.h. */
+    int (*noise)(device *dev, const step_values *at, uint64_t seed, float sigma, int first, int n,
+                 int d, act *x);
 
     /* ---- boundary filter ---- */
 

@@ -199,4 +199,5 @@ void device_ref_ops(device_ops *op) {
     };
     ref_layers(op);
     ref_losses(op);
+    ref_prototypes(op);
 }

@@ -109,6 +109,7 @@ static const struct {
     [CASE_MAX_POOL_BACK] = {trial_open_pool, trial_run_pool},
     [CASE_MEAN_POOL] = {trial_open_pool, trial_run_pool},
     [CASE_MEAN_POOL_BACK] = {trial_open_pool, trial_run_pool},
+    [CASE_NOISE] = {trial_open_noise, trial_run_noise},
     [CASE_GEMM] = {trial_open_rows, trial_run_rows},
     [CASE_ROWS] = {trial_open_rows, trial_run_rows},
     [CASE_ROWS_BACK] = {trial_open_rows, trial_run_rows},
@@ -118,6 +119,7 @@ static const struct {
     [CASE_RING_PUT] = {trial_open_loss, trial_run_loss},
     [CASE_PULL] = {trial_open_loss, trial_run_loss},
     [CASE_CONTRAST] = {trial_open_loss, trial_run_loss},
+    [CASE_PROTOTYPES] = {trial_open_loss, trial_run_loss},
     [CASE_BOUNDARY] = {trial_open_loss, trial_run_loss},
     [CASE_AVERAGE] = {trial_open_rows, trial_run_rows},
 };

@@ -65,5 +65,7 @@ int trial_open_rows(trial *t);
 int trial_run_rows(trial *t);
 int trial_open_loss(trial *t);
 int trial_run_loss(trial *t);
+int trial_open_noise(trial *t);
+int trial_run_noise(trial *t);
 
 #endif

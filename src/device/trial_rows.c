@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "device/prototypes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -140,6 +141,16 @@ int trial_open_loss(trial *t) {
         TRY(trial_result_floats(t, (size_t)n, &t->cc));
         TRY(trial_result_floats(t, (size_t)n, &t->v));
         break;
+    case CASE_PROTOTYPES:
+        TRY(unit_rows(t, n, d, 1, &t->a));
+        TRY(unit_rows(t, n, d, 1, &t->b));
+        TRY(trial_ints(t, (size_t)n, 0, 3 * n, &t->ids));
+        TRY(trial_ints(t, 3 * (size_t)n, 0, co, &t->label));
+        TRY(trial_alloc(t, prototypes_bytes(n, d, co), &t->work));
+        TRY(trial_floats(t, 1, 0, 0, &t->loss));
+        trial_is_output(t, t->loss, 1, false);
+        TRY(trial_result_floats(t, size, &t->cc));
+        break;
     default: /* pull, contrast */
         TRY(unit_rows(t, n, d, 1, &t->a));
         TRY(unit_rows(t, n, d, 1, &t->b));
@@ -168,8 +179,26 @@ int trial_run_loss(trial *t) {
     case CASE_CONTRAST:
         return dev->op.contrast(dev, t->a, t->b, n, d, t->ids, k, t->w, 0.5f, t->queue, t->c.k,
                                 0.1f, t->logits, t->loss, t->cc);
+    case CASE_PROTOTYPES:
+        return dev->op.prototypes(dev, t->a, t->b, n, d, t->ids, t->label, co, 0.5f, 0.1f, t->work,
+                                  t->loss, t->cc);
     default:
         return dev->op.boundary(dev, t->at, t->a, n, d, t->ids, t->label, t->b, co,
                                 t->c.variant & 2, t->cc, t->v);
     }
+}
+
+/* Noise twice as large as the values, so that wrong numbers show whatever their rounding. */
+int trial_open_noise(trial *t) {
+    int rc = 0;
+    size_t count = (size_t)t->n * t->c.ci;
+    TRY(step_of(t));
+    TRY(trial_acts(t, count, 1, &t->x));
+    trial_is_output(t, t->x, count, true);
+done:
+    return rc;
+}
+
+int trial_run_noise(trial *t) {
+    return t->dev->op.noise(t->dev, t->at, 5, 2, 1000, t->n, t->c.ci, t->x);
 }

@@ -243,6 +243,11 @@ done:
 }
 
 int pass_forward(pass *p, const parameters *at, const act *images, pass_mode mode) {
+    return pass_forward_layers(p, at, images, mode, 0, p->o.end);
+}
+
+int pass_forward_layers(pass *p, const parameters *at, const act *images, pass_mode mode, int first,
+                        int last) {
     int rc = 0;
     p->mode = mode;
     for (int l = 0; l < p->o.end; l++) {
@@ -253,15 +258,22 @@ int pass_forward(pass *p, const parameters *at, const act *images, pass_mode mod
                         "use at least two images per group",
                         p->o.n, p->o.groups, x->norm_name);
     }
-    for (int l = 0; l < p->o.end; l++) TRY(forward_layer(p, at, images, l));
+    for (int l = first; l < last; l++) TRY(forward_layer(p, at, images, l));
 done:
     return rc;
 }
 
-int pass_output(pass *p, int end, float *out) {
+size_t pass_output_count(const pass *p, int end) {
+    const layer *x = &p->net->layer[end - 1];
+    return (size_t)p->o.n * x->oh * x->ow * x->co;
+}
+
+act *pass_activations(pass *p, int end) {
     ASSERT(end > 0 && end <= p->o.end && (end == p->o.end || p->o.backward));
     ASSERT(!pass_drops_z(p, end - 1));
-    const layer *x = &p->net->layer[end - 1];
-    size_t count = (size_t)p->o.n * x->oh * x->ow * x->co;
-    return p->dev->op.act_to(p->dev, pass_acts(p, end - 1, pass_output_kind(x)), count, out);
+    return pass_acts(p, end - 1, pass_output_kind(&p->net->layer[end - 1]));
+}
+
+int pass_output(pass *p, int end, float *out) {
+    return p->dev->op.act_to(p->dev, pass_activations(p, end), pass_output_count(p, end), out);
 }

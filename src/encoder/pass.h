@@ -47,9 +47,22 @@ int pass_bytes(device *dev, const network *net, const pass_options *o, size_t *o
 /* images: [n,h,w,c] */
 int pass_forward(pass *p, const parameters *at, const act *images, pass_mode mode);
 
+/* Only its layers first .. last-1; those before them must have been run.  So an output can be
+ * changed on the way (pass_activations). */
+int pass_forward_layers(pass *p, const parameters *at, const act *images, pass_mode mode, int first,
+                        int last);
+
 /* The output of the layer before `end` (encoder_end, projector_end, ...) as floats [n, co]; valid
  * after pass_forward and, without backward, only for the `end` of the pass. */
 int pass_output(pass *p, int end, float *out);
+
+/* Where that output is, [n, co], in a pass with backward: the following layers see what is written
+ * there, in both directions. */
+act *pass_activations(pass *p, int end);
+
+/* The next pass_backward adds d: [n, co] to the gradient of the output of the layer before `end`,
+ * which must not be the last; d must stay until then. */
+void pass_add_gradient(pass *p, int end, const float *d);
 
 /* The gradient of the weights, dw: [n_weights], from the gradient d: [n, co] of the last output.
  * images, weights and statistics as in the last pass_forward.  add: add to dw instead of setting

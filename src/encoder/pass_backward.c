@@ -96,6 +96,11 @@ static int backward_layer(pass *p, const parameters *at, const act *images, bool
     if (x->in >= 0) TRY(restore_output(p, at, images, x->in));
     TRY(dev->op.conv_back_filter(dev, p->plan[l], in, dy, add, dw + x->w_at,
                                  x->bias ? dw + x->bias_at : NULL, p->work));
+    if (p->added && l == p->added_end) { /* not before: dx shares memory with what was just read */
+        TRY(dev->op.act_from(dev, p->added, pass_output_count(p, l), dx));
+        p->added = NULL;
+        grows = true;
+    }
     if (dx) TRY(dev->op.conv_back_data(dev, p->plan[l], dy, at->w + x->w_at, grows, dx, p->work));
 done:
     return rc;
@@ -115,6 +120,11 @@ static int start_means(pass *p, ranks *over, float *dw, int i, size_t *sent) {
     int rc = ranks_mean_begin(over, p->dev, dw + from, *sent - from);
     *sent = from;
     return rc;
+}
+
+void pass_add_gradient(pass *p, int end, const float *d) {
+    ASSERT(end > 0 && end < p->o.end && p->net->layer[end].in == end - 1);
+    p->added = d, p->added_end = end;
 }
 
 int pass_backward(pass *p, const parameters *at, const act *images, const float *d, bool add,

@@ -36,6 +36,8 @@ struct pass {
     pass_mode mode;     /* of the last forward */
     bool *has_gradient; /* [end]: in backward, G of the layer holds something to add to */
     bool *restored;     /* [end]: in backward, Z_BACK of the layer has been recomputed */
+    const float *added; /* of pass_add_gradient, or NULL */
+    int added_end;
 };
 
 /* ---- pass_plan.c: which tensors exist, when, and where --------------------------------------- */
@@ -69,6 +71,8 @@ int pass_backward_turn(const pass *p, int i);
 /* ---- pass.c: the operands of a layer --------------------------------------------------------- */
 
 act *pass_acts(const pass *p, int layer, int kind);
+/* Activations of the output of the layer before `end`. */
+size_t pass_output_count(const pass *p, int end);
 const act *pass_input(const pass *p, const layer *x, const act *images, bool backward);
 norm_shape pass_norm_shape(const pass *p, const layer *x);
 pool_shape pass_pool_shape(const pass *p, const layer *x);

@@ -217,7 +217,7 @@ int run_start_from(run *r) {
                  last_epoch(&t->o), last_epoch(&t->o) < t->o.epochs ? "until" : "epochs"));
     /* cluster again: K and seed may differ from those of the other run */
     t->clustered = -1;
-    r->state.closed = stage_of(&t->o, epoch) == 2 ? epoch - 1 : epoch;
+    r->state.closed = labels_in(&t->o, epoch) ? epoch - 1 : epoch;
 done:
     return rc;
 }

@@ -175,7 +175,7 @@ int run_loop(run *r) {
     trainer *t = r->t;
     int64_t total = t->steps * last_epoch(&t->o);
     TRY(trainer_seek(t));
-    if (stage_of(&t->o, 0) == 2 && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
+    if (labels_in(&t->o, 0) && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
     while (true) {
         int64_t epoch = t->step / t->steps;
         if (t->step % t->steps == 0 && r->state.closed < epoch) TRY(close_epoch(r, (int)epoch));

@@ -15,8 +15,8 @@ typedef struct epoch_plan {
     bool save;     /* replace the checkpoint that --resume continues from */
 } epoch_plan;
 
-/* After `done` epochs; 0: before the first one, which asks for something only if stage 2 starts
- * there.  o->clusters: 0 until K has been chosen. */
+/* After `done` epochs; 0: before the first one, which asks for something only if it needs
+ * pseudo labels.  o->clusters: 0 until K has been chosen. */
 epoch_plan plan_epoch_end(const train_options *o, int done);
 
 #endif

@@ -76,11 +76,29 @@ static void unknown_k_later(void **state) {
     conr_settings_free(s);
 }
 
+/* Prototypes need pseudo labels in stage 1, from the end of the epoch before their first one on. */
+static void prototypes_need_labels(void **state) {
+    (void)state;
+    CHECK("- C C CEPS C C CES", SMALL, "framework", "propos", "prototype_epoch", "1");
+    CHECK("- - - CEPS C C CES", SMALL, "framework", "propos", "prototype_epoch", "3");
+    CHECK("- - - CEPS C C CES", SMALL, "prototype_epoch", "1"); /* byol has none */
+    /* from the first step on; epoch 0 also is a multiple of every interval */
+    CHECK("CS C C CEPS C C CES", SMALL, "framework", "propos", "prototype_epoch", "0");
+    CHECK("CES C CE CEPS CE C CES", SMALL, "framework", "propos", "prototype_epoch", "0",
+          "eval_every", "2");
+    /* one stage only: the last epoch is followed by none */
+    CHECK("- - - - - C CES", SMALL, "framework", "propos", "prototype_epoch", "5", "stage1_epochs",
+          "6");
+    /* K is chosen when stage 1 is over: too late for prototypes */
+    CHECK("- - - CKEPS C C CES", SMALL, "framework", "propos", "prototype_epoch", "0", "clusters",
+          "0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_of_stages),  cmocka_unit_test(at_intervals),
         cmocka_unit_test(ends_earlier),    cmocka_unit_test(unknown_k),
-        cmocka_unit_test(unknown_k_later),
+        cmocka_unit_test(unknown_k_later), cmocka_unit_test(prototypes_need_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,9 @@ static int train(const conr_settings *s, conr_train_options o, int threads, int 
 }
 
 static const char *folder(const char *name) {
-    static char path[4][4096];
+    static char path[8][4096];
     static int at;
-    at = (at + 1) % 4;
+    at = (at + 1) % 8;
     snprintf(path[at], sizeof path[at], "%s", temporary_path(name));
     return path[at];
 }
@@ -63,8 +63,8 @@ static void assert_same_run(const char *a, const char *b) {
  * number of threads. */
 static void stops_and_resumes(void **state) {
     (void)state;
-    static const char *const frameworks[] = {"byol", "simsiam", "moco"};
-    for (int f = 0; f < 3; f++) {
+    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos"};
+    for (int f = 0; f < 4; f++) {
         char name[2][32];
         conr_settings *s = test_settings(frameworks[f]);
         conr_train_result r;
@@ -124,6 +124,16 @@ static void starts_from(void **state) {
     assert_same_run(whole, second);
     snprintf(from, sizeof from, "%s/compact-0002", whole);
     assert_ok(train(s, (conr_train_options){.out = compact, .from = from, .stage = 2}, 2, 0, &r));
+    /* in stage 1 with prototypes: labels are made at the start */
+    assert_ok(conr_settings_set(s, "framework", "propos"));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "3"));
+    assert_ok(conr_settings_set(s, "keep_every", "2"));
+    const char *scatters = folder("scatters"), *rest = folder("scatters-rest");
+    assert_ok(train(s, (conr_train_options){.out = scatters}, 2, 0, &r));
+    snprintf(from, sizeof from, "%s@2", scatters);
+    assert_ok(train(s, (conr_train_options){.out = rest, .from = from}, 2, 0, &r));
+    assert_same_run(scatters, rest);
+    assert_ok(conr_settings_set(s, "framework", "byol"));
     snprintf(from, sizeof from, "%s@1", whole);
     assert_fails(CONR_EFILE, "no checkpoint of epoch 1",
                  train(s, (conr_train_options){.out = folder("x"), .from = from}, 1, 0, NULL));

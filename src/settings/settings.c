@@ -100,6 +100,11 @@ int conr_setting(int i, conr_setting_info *out) {
     return 1;
 }
 
+bool prototypes_in(const train_options *o, int64_t epoch) {
+    return !strcmp(o->framework, "propos") && o->clusters > 0 && epoch >= o->prototype_epoch &&
+           (stage_of(o, epoch) == 1 || o->prototypes_stage2);
+}
+
 int settings_write(const train_options *o, const char *path) {
     int rc = 0;
     file_new f = {0};

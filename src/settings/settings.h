@@ -23,7 +23,7 @@
     X(T, INT, clusters_low, 2, 1, 1000000, "smallest K to try when estimating it") \
     X(T, INT, clusters_high, 50, 2, 1000000, "largest K to try") \
     /* networks */ \
-    X(T, WORD, framework, "byol", "byol|simsiam|moco", "what stage 1 trains and stage 2 builds on") \
+    X(T, WORD, framework, "byol", "byol|simsiam|moco|propos", "what stage 1 trains and stage 2 builds on") \
     X(T, WORD, encoder, "resnet18", ENCODER_NAMES, "the network") \
     X(T, WORD, stem, "auto", "auto|" STEM_NAMES, "first layers of the network; auto: cifar up to 32 pixels, else imagenet; small for encoder small") \
     X(T, INT, width, 64, 1, 1024, "channels of the first stage") \
@@ -62,6 +62,7 @@
     X(T, FLOAT, decay, 5e-4, 0, 1, "weight decay; applies to biases and batch norm too") \
     X(T, FLOAT, average, 0.996, 0, 1, "m of the moving average that is the target network, at the start; rises to 1") \
     X(T, BOOL, average_fixed, false, "keep m constant") \
+    X(T, FLOAT, stage2_average, 0, 0, 1, "m of the target's moving average in stage 2; 0: the schedule of average goes on") \
     X(T, WORD, target_update, "before", "before|after", "update the target from the weights before or after the SGD step (moco: before the forward pass)") \
     /* stage 2 */ \
     X(T, WORD, neighborhood, "conaff", "none|local|conaff", "what an image is pulled towards: itself, its nearest neighbors, its contextually affinitive neighbors") \
@@ -80,6 +81,11 @@
     X(T, FLOAT, stage2_loss_scale, 1, 0, 1000, "factor on the gradient in stage 2") \
     X(T, FLOAT, temperature, 0.1, 0.001, 100, "softmax temperature of moco") \
     X(T, INT, queue, 65536, 1, 100000000, "keys in the queue of moco") \
+    X(T, FLOAT, prototypes, 0.1, 0, 1000, "propos: weight of the prototype loss, the mean over both halves") \
+    X(T, FLOAT, prototype_temperature, 0.5, 0.001, 100, "propos: temperature of that loss") \
+    X(T, INT, prototype_epoch, 50, 0, 1000000, "propos: first epoch, from 0, with prototypes and noise; needs clusters above 0") \
+    X(T, FLOAT, positive_noise, 0.001, 0, 1000, "propos: deviation of the noise on the projector's output") \
+    X(T, BOOL, prototypes_stage2, false, "propos: prototypes and noise in stage 2 too") \
     X(T, WORD, balance, "none", "none|clusters", "clusters: in stage 2, draw images with probability inverse to the size of their cluster") \
     /* k-means */ \
     X(T, INT, restarts, 10, 1, 1000000, "restarts of k-means") \
@@ -118,6 +124,15 @@ static inline int stage_of(const train_options *o, int64_t epoch) {
 
 /* The epoch after which a run ends. */
 static inline int last_epoch(const train_options *o) { return o->until ? o->until : o->epochs; }
+
+/* Whether an epoch has the prototypes and noise of ProPos.  An estimated K comes too late for stage
+ * 1. */
+bool prototypes_in(const train_options *o, int64_t epoch);
+
+/* Whether an epoch needs pseudo labels, so that the one before it ends with a clustering. */
+static inline bool labels_in(const train_options *o, int64_t epoch) {
+    return stage_of(o, epoch) == 2 || prototypes_in(o, epoch);
+}
 
 /* The file RUN/options.yaml. */
 int settings_write(const train_options *o, const char *path);

@@ -1,4 +1,4 @@
-/* frameworks.c: BYOL, SimSiam and MoCo v2: heads, keys and losses. */
+/* frameworks.c: BYOL, SimSiam, MoCo v2 and ProPos: heads, keys and losses. */
 #include "train/train.h"
 
 #include "base/status.h"
@@ -103,6 +103,12 @@ static const framework frameworks[] = {
      .heads = moco_heads,
      .keys = target_keys,
      .loss = moco_loss},
+    {.name = "propos", /* BYOL, and what propos.c adds */
+     .target = true,
+     .prototypes = true,
+     .heads = byol_heads,
+     .keys = target_keys,
+     .loss = byol_loss},
 };
 
 const framework *framework_find(const char *name) {

@@ -1,6 +1,7 @@
 /* open.c: building a trainer: the feed, the blocks of weights, the passes, the rows of a batch.
  *
- * All device memory is allocated here but for the centroids, whose number may not be known yet. */
+ * All device memory is allocated here but for what depends on the number of clusters, which may not
+ * be known yet. */
 #include "train/train.h"
 
 #include "base/memory.h"
@@ -136,19 +137,24 @@ static int open_own_rows(trainer *t) {
     int rc = 0, n = t->n;
     size_t own = 2 * (size_t)t->own, wide = own * t->d;
     bool alone = !t->ranks.talks, shuffles = t->o.shuffle_bn && t->framework->target;
+    size_t sets = (size_t)t->blocks / 2; /* q, key and perhaps z */
     t->own_q = t->q, t->own_key = t->key, t->own_dq = t->dq;
+    t->own_z = t->z, t->own_dz = t->dz;
     if (alone && !shuffles) return 0;
-    GRAB(own_q, 2 * wide);
+    GRAB(own_q, sets * wide);
     t->own_key = t->own_q + wide;
+    t->own_z = t->own_q + 2 * wide; /* if there is one */
     t->mixed = t->own_q;
-    if (!alone) GRAB(own_dq, wide);
-    if (!alone) GRAB(mixed, 2 * wide * (size_t)t->ranks.count);
+    if (!alone) GRAB(own_dq, (sets - 1) * wide);
+    if (!alone) t->own_dz = t->own_dq + wide;
+    if (!alone) GRAB(mixed, sets * wide * (size_t)t->ranks.count);
     GRAB(sorted, 2 * (size_t)n);
     t->back = t->sorted;
     t->host_rows = memory_new("batch", 4 * (size_t)n + own, sizeof *t->host_rows);
     TRY(t->host_rows ? 0 : CONR_ENOMEM);
     for (int v = 0; v < 2; v++)
-        for (int i = 0; i < n; i++) t->host_rows[v * n + i] = trainer_gathered_row(t, 4, v, i);
+        for (int i = 0; i < n; i++)
+            t->host_rows[v * n + i] = trainer_gathered_row(t, t->blocks, v, i);
     TRY(t->dev->op.put(t->dev, t->sorted, t->host_rows, 2 * (size_t)n * sizeof *t->sorted));
     TRY(t->dev->op.sync(t->dev));
     if (!shuffles) goto done;
@@ -165,11 +171,15 @@ static int open_rows(trainer *t) {
     size_t rows = 2 * (size_t)t->n, own = 2 * (size_t)t->own, wide = rows * t->d;
     int most = t->o.k > t->o.k1 ? t->o.k : t->o.k1;
     conr_neighbors_options o = {.k = t->o.k, .k1 = t->o.k1, .k2 = t->o.k2, .layers = t->o.layers};
-    GRAB(q, 2 * wide);
-    t->key = t->q + wide;
-    GRAB(dq, wide);
+    int sets = t->framework->prototypes ? 3 : 2; /* q, key, perhaps z; all but key have gradients */
+    t->blocks = 2 * sets;
+    GRAB(q, sets * wide);
+    t->key = t->q + wide, t->z = t->key + wide;
+    GRAB(dq, (sets - 1) * wide);
+    t->dz = t->dq + wide;
     GRAB(flat, own * t->d);
-    GRAB(norm, own);
+    GRAB(norm, (sets - 1) * own);
+    t->norm_z = t->norm + own;
     GRAB(near, (size_t)t->n * most);
     GRAB(ratio, t->n);
     GRAB(weight, t->n);
@@ -278,7 +288,7 @@ done:
 void trainer_close(trainer *t) {
     if (!t) return;
     feed_close(&t->feed);
-    for (int s = 0; s < 2; s++) t->dev->op.recording_free(t->dev, t->recorded_step[s]);
+    trainer_forget_steps(t);
     t->dev->op.recording_free(t->dev, t->recorded_embedding);
     pass_free(t->online_pass);
     pass_free(t->target_pass);
@@ -286,6 +296,7 @@ void trainer_close(trainer *t) {
     if (t->features != t->features_on) free(t->features);
     for (int i = 0; i < t->n_owned; i++) t->dev->op.free(t->dev, t->owned[i]);
     t->dev->op.free(t->dev, t->centroids_on);
+    t->dev->op.free(t->dev, t->scatter_work);
     network_free(&t->net);
     ranks_close(&t->norm_ranks);
     free(t->label), free(t->centroids), free(t->table), free(t->host_rows);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "clusters/kmeans.h"
+#include "train/propos.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -63,6 +64,13 @@ static void scale_rows(const float *x, int n, int d, float *out) {
     }
 }
 
+void trainer_forget_steps(trainer *t) {
+    for (int i = 0; i < 4; i++) {
+        t->dev->op.recording_free(t->dev, t->recorded_step[i / 2][i % 2]);
+        t->recorded_step[i / 2][i % 2] = NULL;
+    }
+}
+
 int trainer_set_labels(trainer *t, const int32_t *label, const float *centroids, int K) {
     int rc = 0;
     device *dev = t->dev;
@@ -76,11 +84,9 @@ int trainer_set_labels(trainer *t, const int32_t *label, const float *centroids,
         t->centroids = memory_new("centroids", block, sizeof *t->centroids);
         TRY(t->centroids ? 0 : CONR_ENOMEM);
         TRY(dev->op.alloc(dev, block * sizeof(float), (void **)&t->centroids_on));
+        TRY(propos_room(t, K));
         t->K = K;
-        for (int s = 0; s < 2; s++) { /* they contain the old pointer */
-            dev->op.recording_free(dev, t->recorded_step[s]);
-            t->recorded_step[s] = NULL;
-        }
+        trainer_forget_steps(t); /* they contain the old pointers */
     }
     if (label != t->label) memcpy(t->label, label, bytes);
     if (centroids != t->centroids) memcpy(t->centroids, centroids, block * sizeof *centroids);

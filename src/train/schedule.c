@@ -22,6 +22,7 @@ void schedule_at(const train_options *o, int64_t step, int64_t steps, step_value
     double own = o->predictor_lr_fixed ? 1 : rate;
     double m = o->average, share = e / o->epochs;
     if (!o->average_fixed) m = 1 - (1 - m) * (1 + cos(PI * share)) / 2;
+    if (stage2 && o->stage2_average > 0) m = o->stage2_average;
     double keep = floor(o->batch * (stage2 ? schedule_fraction(o, epoch) : 1) + 1e-9);
     *out = (step_values){
         .lr = {(float)(o->lr * rate * (stage2 ? o->stage2_lr : 1)),

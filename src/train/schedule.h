@@ -13,7 +13,8 @@
  *     lr = lr0/2 (1 + cos(pi (e - warmup_epochs) / epochs))          then; ends a little above 0
  *     m  = 1 - (1 - m0)/2 (1 + cos(pi (step + 1) / all steps))
  * Nothing restarts when stage 2 begins; its rates are multiplied by stage2_lr and
- * stage2_predictor_lr (both relative to lr: predictor_lr applies only in stage 1). */
+ * stage2_predictor_lr (both relative to lr: predictor_lr applies only in stage 1), and its m is
+ * stage2_average if that is set. */
 void schedule_at(const train_options *o, int64_t step, int64_t steps, step_values *out);
 
 /* fr of an epoch of stage 2: the fraction of a batch that passes the boundary filter. */

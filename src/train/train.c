@@ -7,6 +7,7 @@
  *     stage 1:  every row is pulled towards its own key
  *     stage 2:  every row is pulled towards the keys of its neighborhood,
  *               and rows near cluster boundaries are held back
+ *     propos:   and the clusters of the batch are kept apart
  *     gradient, moving average of the target, SGD */
 #include "train/train.h"
 
@@ -14,6 +15,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "neighbors/neighbors.h"
+#include "train/propos.h"
 #include "train/schedule.h"
 
 #include <stdlib.h>
@@ -27,7 +29,8 @@ static int online_features(trainer *t, int part, pass_mode mode) {
     parameters online = {t->w, t->running};
     size_t block = (size_t)t->m * t->d;
     act *images = act_at(t->dev, t->images, (size_t)part * 3 * t->m * t->feed.row);
-    TRY(pass_forward(t->online_pass, &online, images, mode));
+    TRY(t->scatters ? propos_forward(t, part, images, mode)
+                    : pass_forward(t->online_pass, &online, images, mode));
     if (mode == PASS_REPEAT) goto done; /* only the activations were missing */
     TRY(pass_output(t->online_pass, t->net.n_layers, t->flat));
     for (int v = 0; v < 2; v++) {
@@ -44,15 +47,18 @@ int32_t trainer_gathered_row(const trainer *t, int blocks, int block, int i) {
     return (rank * blocks + block) * t->own + own;
 }
 
-/* q and key of the whole batch, in its order, from the rows of every rank. */
+/* q, key and perhaps z of the whole batch, in its order, from the rows of every rank. */
 static int gather_features(trainer *t) {
     int rc = 0;
     size_t row = (size_t)t->d * sizeof *t->q;
     if (t->own_q == t->q) return 0;
-    TRY(ranks_gather(&t->ranks, t->dev, t->own_q, 4 * (size_t)t->own * row, t->mixed));
+    TRY(ranks_gather(&t->ranks, t->dev, t->own_q, (size_t)t->blocks * t->own * row, t->mixed));
     TRY(t->dev->op.rows_take(t->dev, t->mixed, row, t->sorted, 2 * t->n, t->q));
     TRY(t->dev->op.rows_take(t->dev, t->mixed + 2 * (size_t)t->own * t->d, row, t->back, 2 * t->n,
                              t->key));
+    if (t->scatters)
+        TRY(t->dev->op.rows_take(t->dev, t->mixed + 4 * (size_t)t->own * t->d, row, t->sorted,
+                                 2 * t->n, t->z));
 done:
     return rc;
 }
@@ -97,6 +103,7 @@ static int backward(trainer *t) {
         TRY(ranks_gather_back(&t->ranks, dev, t->dq + (size_t)i * block * t->ranks.count, block,
                               own + (size_t)i * block));
     TRY(dev->op.rows_normalize_back(dev, t->own_q, t->norm, own, 2 * t->own, t->d, own));
+    if (t->scatters) TRY(propos_back(t));
     for (int p = 0; p < parts; p++) {
         float *d = own; /* one part: already in order */
         if (parts > 1) {
@@ -108,6 +115,7 @@ static int backward(trainer *t) {
                                  block * sizeof *d));
         }
         act *images = act_at(dev, t->images, (size_t)p * 3 * t->m * t->feed.row);
+        if (t->scatters) TRY(propos_back_part(t, p));
         ranks *over = p == parts - 1 ? &t->ranks : NULL;
         TRY(pass_backward(t->online_pass, &online, images, d, p > 0, over, t->dw));
     }
@@ -158,7 +166,8 @@ static int shuffle_rows(trainer *t, uint32_t step_number) {
             rows[v * n + j] = v * n + i;
         }
     for (int v = 0; v < 2; v++) {
-        for (int i = 0; i < n; i++) back[rows[v * n + i]] = trainer_gathered_row(t, 4, v, i);
+        for (int i = 0; i < n; i++)
+            back[rows[v * n + i]] = trainer_gathered_row(t, t->blocks, v, i);
         for (int i = 0; i < own; i++) /* where the images of our rows are, in this order */
             mine[v * own + i] =
                 trainer_gathered_row(t, 2, v, rows[v * n + loader_row(&t->feed.o.load, i)] - v * n);
@@ -188,6 +197,7 @@ static int step(void *arg) {
         if (t->stage == 2) TRY(refine(t, &h)); /* neighborhoods, boundary filter */
         TRY(t->framework->loss(t, &h));
     }
+    if (t->scatters) TRY(propos_loss(t));
     if (t->framework->queue)
         TRY(t->dev->op.ring_put(t->dev, t->at, t->key, 2 * t->n, t->d, t->queue, t->o.queue));
     TRY(backward(t));
@@ -195,6 +205,12 @@ static int step(void *arg) {
     TRY(update(t));
 done:
     return rc;
+}
+
+/* What kind of step an epoch has. */
+static void choose_step(trainer *t, uint32_t epoch) {
+    t->stage = stage_of(&t->o, epoch);
+    t->scatters = t->K > 0 && prototypes_in(&t->o, epoch);
 }
 
 static int views_and_step(void *arg) {
@@ -207,14 +223,13 @@ int trainer_step(trainer *t) {
     int rc = 0;
     step_values at;
     schedule_at(&t->o, t->step, t->steps, &at);
-    t->stage = stage_of(&t->o, at.epoch);
+    choose_step(t, at.epoch);
     if (t->step % t->steps == 0 && t->stage == 2 && t->table) TRY(trainer_seek(t));
     TRY(feed_next(&t->feed, at.epoch, t->step % t->steps));
     TRY(t->dev->op.put(t->dev, t->at, &at, sizeof at));
     if (t->shuffled) TRY(shuffle_rows(t, at.step));
-    TRY(t->unrecorded
-            ? views_and_step(t)
-            : t->dev->op.repeat(t->dev, views_and_step, t, &t->recorded_step[t->stage - 1]));
+    recording **recorded = &t->recorded_step[t->stage - 1][t->scatters];
+    TRY(t->unrecorded ? views_and_step(t) : t->dev->op.repeat(t->dev, views_and_step, t, recorded));
     t->step++;
 done:
     return rc;
@@ -222,7 +237,7 @@ done:
 
 int trainer_step_on(trainer *t, const step_values *at) {
     int rc = 0;
-    t->stage = stage_of(&t->o, at->epoch);
+    choose_step(t, at->epoch);
     TRY(t->dev->op.put(t->dev, t->at, at, sizeof *at));
     TRY(step(t));
     t->step++;

@@ -1,7 +1,8 @@
 /* train.h: a model in training: its state on the device, one step, one clustering.
  *
  *     train.c          the method: one step, and which images it sees
- *     frameworks.c     what differs between BYOL, SimSiam and MoCo
+ *     frameworks.c     what differs between BYOL, SimSiam, MoCo and ProPos
+ *     propos.c         the parts of a step that only ProPos has
  *     schedule.c       learning rates and other values that depend on the step number
  *     pseudo_labels.c  features of all images, and their clusters
  *     open.c           building a trainer
@@ -34,6 +35,7 @@ typedef struct framework {
     bool target;       /* keys come from a target network: the moving average, without predictor */
     bool target_leads; /* it is updated before the forward pass, not with SGD */
     bool queue;        /* old keys are kept as negatives */
+    bool prototypes;   /* propos.c: the projector's output has a loss of its own */
     void (*heads)(const train_options *o, network_spec *spec);
     /* Of part p: the keys of both halves, views b then a, unit rows. */
     int (*keys)(trainer *t, int part);
@@ -66,7 +68,11 @@ struct trainer {
     float *q, *key, *dq; /* [2n,d], whole batch: block v is what half v sees */
     /* [2 own,d]: this rank's rows; with one rank and no shuffling the same memory as above */
     float *own_q, *own_key, *own_dq;
-    float *mixed;          /* [ranks][4][own,d]: own_q and own_key of all ranks, as gathered */
+    int blocks; /* [own,d] blocks from own_q on: two each of q, key and, with propos, z */
+    /* propos: the projector's output, in the same order as q, own_q, norm, dq and own_dq */
+    float *z, *own_z, *norm_z, *dz, *own_dz;
+    void *scatter_work;    /* workspace of prototypes */
+    float *mixed;          /* [ranks][blocks][own,d]: own_q and what follows it, of all ranks */
     int32_t *sorted;       /* [2n]: where in `mixed` the rows of q are, counted from block 0 */
     int32_t *back;         /* [2n]: those of key, from block 2; the same unless they are shuffled */
     float *flat, *norm;    /* [2 own,d], [2 own] */
@@ -80,11 +86,12 @@ struct trainer {
     int32_t *host_rows;    /* host: [2n] the random order of the whole batch; `back`; `rows` */
     float *loss;           /* [1]: accumulates until it is read */
     step_values *at;
-    recording *recorded_step[2];   /* a step of stage 1, of stage 2 */
-    recording *recorded_embedding; /* one batch of it */
-    int stage;                     /* of the current step: 1 or 2 */
-    bool unrecorded;               /* run steps operation by operation, for profiling */
-    size_t bytes;                  /* of device memory */
+    recording *recorded_step[2][2]; /* of stage 1, of stage 2; without, with prototypes */
+    recording *recorded_embedding;  /* one batch of it */
+    int stage;                      /* of the current step: 1 or 2 */
+    bool scatters;                  /* the current step has prototypes */
+    bool unrecorded;                /* run steps operation by operation, for profiling */
+    size_t bytes;                   /* of device memory */
 
     /* pseudo labels of all images, on the host and (_on) on the device */
     int K;                     /* 0: not known yet */
@@ -127,6 +134,8 @@ int trainer_cluster(trainer *t);
 
 /* The step on images that are already in t->images, for tests; ids in t->feed.ids. */
 int trainer_step_on(trainer *t, const step_values *at);
+/* Steps are recorded again before they are next run. */
+void trainer_forget_steps(trainer *t);
 /* New pseudo labels from host arrays: label [images], centroids [K,d]. */
 int trainer_set_labels(trainer *t, const int32_t *label, const float *centroids, int K);
 

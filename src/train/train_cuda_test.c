@@ -36,10 +36,21 @@ static int draw_images(void **state) {
 }
 
 static const char *const pairs[][2] = {
-    {"encoder", "resnet18"},    {"width", "16"},   {"hidden", "64"}, {"features", "32"},
-    {"predictor_hidden", "64"}, {"batch", "64"},   {"epochs", "8"},  {"stage1_epochs", "4"},
-    {"warmup_epochs", "1"},     {"clusters", "4"}, {"queue", "256"}, {"lr", "0.003"},
+    {"encoder", "resnet18"},
+    {"width", "16"},
+    {"hidden", "64"},
+    {"features", "32"},
+    {"predictor_hidden", "64"},
+    {"batch", "64"},
+    {"epochs", "8"},
+    {"stage1_epochs", "4"},
+    {"warmup_epochs", "1"},
+    {"clusters", "4"},
+    {"queue", "256"},
+    {"lr", "0.003"},
     {"crop_scale", "0.3"},
+    {"prototype_epoch", "0"},
+    {"prototypes_stage2", "true"},
 };
 
 /* ---- a CPU that rounds as the GPU does ---- */
@@ -189,14 +200,14 @@ static void follow(const char *device_name, const char *framework, int stage, co
     if (!(first <= early && worst <= late)) fail_msg("beyond what is in brackets");
 }
 
-static const char *const frameworks[] = {"byol", "simsiam", "moco"};
+static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos"};
 
 /* Losses on the CPU, [framework][stage - 1]. */
-static double cpu[3][2][STEPS];
+static double cpu[4][2][STEPS];
 
 static int run_cpu(void **state) {
     draw_images(state);
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < 4; f++)
         for (int stage = 1; stage <= 2; stage++)
             losses("cpu", frameworks[f], stage, cpu[f][stage - 1]);
     return 0;
@@ -206,7 +217,7 @@ static int run_cpu(void **state) {
  * 2.8e-3 (SimSiam) within ten steps; at three times this learning rate by 1e-4 and 2.2e-2. */
 static void fp32_follows(void **state) {
     (void)state;
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < 4; f++)
         for (int stage = 1; stage <= 2; stage++)
             follow("cuda-f32", frameworks[f], stage, cpu[f][stage - 1], 5e-4, 1e-2);
 }
@@ -215,7 +226,7 @@ static void fp32_follows(void **state) {
  * to 2e-2 at first, 7e-3 to 3e-2 in ten steps. */
 static void bf16_follows(void **state) {
     (void)state;
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < 4; f++)
         for (int stage = 1; stage <= 2; stage++) {
             double other[STEPS], early = 0, late = 0, *want = cpu[f][stage - 1];
             for (luck = 0; luck < 3; luck++) {

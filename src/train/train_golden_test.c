@@ -323,7 +323,7 @@ static void ten_steps(void **state) {
         for (int d = 0; d < 2; d++) one_case(name, devices[d]);
         cases++;
     }
-    assert_true(cases >= 10);
+    assert_true(cases >= 12);
     tensors_close(&file);
 }
 

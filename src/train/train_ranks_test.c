@@ -82,7 +82,7 @@ static void follow(conr *c, const conr_settings *s, int steps, course *to) {
     assert_ok(trainer_open(c, &images, &norm, &s->o, &t));
     for (int stage = 0; stage < 2; stage++) {
         t->step = stage * s->o.stage1_epochs * t->steps;
-        if (stage == 1) assert_ok(trainer_cluster(t));
+        if (stage == 1 || labels_in(&t->o, 0)) assert_ok(trainer_cluster(t));
         assert_ok(trainer_seek(t));
         for (int i = 0; i < steps; i++) {
             assert_ok(trainer_step(t));
@@ -143,6 +143,11 @@ static void compare(const char *name, const char *const *more, int steps) {
 CASE(byol, 20, "framework=byol")
 CASE(simsiam, 8, "framework=simsiam")
 CASE(moco, 8, "framework=moco")
+CASE(propos, 8, "framework=propos", "prototype_epoch=0", "prototypes_stage2=true",
+     "positive_noise=0.1")
+CASE(propos_parts, 8, "framework=propos", "prototype_epoch=0", "prototypes_stage2=true",
+     "positive_noise=0.1", "bn_group=4", "batch=32", "accumulate=2")
+CASE(shuffled_propos, 8, "framework=propos", "prototype_epoch=0", "bn_group=8", "shuffle_bn=true")
 /* batch statistics of 8 rows: within a rank, or over several */
 CASE(groups, 8, "bn_group=8")
 CASE(shuffled, 8, "bn_group=8", "shuffle_bn=true")
@@ -167,9 +172,10 @@ static void shares(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byol),   cmocka_unit_test(simsiam),  cmocka_unit_test(moco),
-        cmocka_unit_test(groups), cmocka_unit_test(shuffled), cmocka_unit_test(shuffled_moco),
-        cmocka_unit_test(local),  cmocka_unit_test(parts),    cmocka_unit_test(balanced),
+        cmocka_unit_test(byol),   cmocka_unit_test(simsiam),      cmocka_unit_test(moco),
+        cmocka_unit_test(propos), cmocka_unit_test(propos_parts), cmocka_unit_test(shuffled_propos),
+        cmocka_unit_test(groups), cmocka_unit_test(shuffled),     cmocka_unit_test(shuffled_moco),
+        cmocka_unit_test(local),  cmocka_unit_test(parts),        cmocka_unit_test(balanced),
         cmocka_unit_test(shares),
     };
     make_images();

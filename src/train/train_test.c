@@ -1,11 +1,13 @@
 /* train_test.c: single steps by parts, shuffled, balanced; the schedules and presets. */
 #include "train/train.h"
 
+#include "base/memory.h"
 #include "images/images.h"
 #include "train/schedule.h"
 #include "train/train_test_help.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct setting {
@@ -37,22 +39,27 @@ static void close_trainer(setting *x) {
 /* A batch in two parts has the same gradient as in one, in both stages. */
 static void parts_add_up(void **state) {
     (void)state;
-    static const char *const frameworks[] = {"byol", "simsiam", "moco"};
-    for (int f = 0; f < 3; f++)
+    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos"};
+    for (int f = 0; f < 4; f++)
         for (int stage = 1; stage <= 2; stage++) {
             conr_settings *s = test_settings(frameworks[f]);
             setting one, two;
+            bool labels = stage == 2 || f == 3;
+            assert_ok(conr_settings_set(s, "prototype_epoch", "0"));
+            assert_ok(conr_settings_set(s, "prototypes_stage2", "true"));
+            assert_ok(conr_settings_set(s, "positive_noise", "0.1"));
             assert_ok(conr_settings_set(s, "bn_group", "8"));
             assert_ok(conr_settings_set(s, "stage1_epochs", stage == 1 ? "2" : "0"));
             open_trainer(s, &one);
             assert_ok(conr_settings_set(s, "accumulate", "2"));
             open_trainer(s, &two);
-            if (stage == 2) {
+            if (labels) {
                 assert_ok(trainer_cluster(one.t));
                 assert_ok(trainer_cluster(two.t));
             }
             assert_ok(trainer_step(one.t));
             assert_ok(trainer_step(two.t));
+            assert_true(two.t->scatters == (f == 3));
             assert_close("gradient", two.t->dw, one.t->dw, one.t->net.n_weights,
                          5e-5); /* norms of 8 rows magnify rounding */
             assert_close("loss", two.t->loss, one.t->loss, 1, 1e-5);
@@ -60,6 +67,90 @@ static void parts_add_up(void **state) {
             close_trainer(&two);
             conr_settings_free(s);
         }
+}
+
+/* |a - b| / |b| */
+static double apart(const float *a, const float *b, size_t n) {
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return sqrt(difference / size);
+}
+
+/* ProPos is BYOL to the bit until its first epoch with prototypes; from then on, with neither
+ * weight nor noise, but for rounding; each of the two changes it. */
+static void propos_adds_to_byol(void **state) {
+    (void)state;
+    static const char *const cases[][4] = {
+        /* framework, prototypes, positive_noise, prototype_epoch */
+        {"byol", "0.1", "0.1", "0"}, {"propos", "0", "0", "0"},   {"propos", "0.1", "0.1", "1"},
+        {"propos", "0.1", "0", "0"}, {"propos", "0", "0.1", "0"}, {"propos", "0.1", "0.1", "0"},
+    };
+    float *w[6];
+    size_t n = 0;
+    for (int i = 0; i < 6; i++) {
+        conr_settings *s = test_settings(cases[i][0]);
+        setting x;
+        assert_ok(conr_settings_set(s, "prototypes", cases[i][1]));
+        assert_ok(conr_settings_set(s, "positive_noise", cases[i][2]));
+        assert_ok(conr_settings_set(s, "prototype_epoch", cases[i][3]));
+        open_trainer(s, &x);
+        assert_ok(trainer_cluster(x.t));
+        while (x.t->step < x.t->steps) assert_ok(trainer_step(x.t));
+        n = x.t->net.n_weights;
+        w[i] = memory_new("weights", n, sizeof *w[i]);
+        memcpy(w[i], x.t->w, n * sizeof *w[i]);
+        close_trainer(&x);
+        conr_settings_free(s);
+    }
+    assert_memory_equal(w[2], w[0], n * sizeof *w[0]);
+    assert_true(apart(w[1], w[0], n) < 1e-5);
+    for (int i = 3; i < 6; i++)
+        for (int j = 0; j < i; j++) assert_true(apart(w[i], w[j], n) > 1e-4);
+    for (int i = 0; i < 6; i++) free(w[i]);
+}
+
+/* Recomputed activations change neither the noise nor the second gradient. */
+static void prototypes_recompute(void **state) {
+    (void)state;
+    conr_settings *s = test_settings("propos");
+    setting kept, again;
+    assert_ok(conr_settings_set(s, "prototype_epoch", "0"));
+    assert_ok(conr_settings_set(s, "prototypes", "1"));
+    assert_ok(conr_settings_set(s, "positive_noise", "0.1"));
+    open_trainer(s, &kept);
+    assert_ok(conr_settings_set(s, "recompute", "true"));
+    open_trainer(s, &again);
+    assert_ok(trainer_cluster(kept.t));
+    assert_ok(trainer_cluster(again.t));
+    assert_ok(trainer_step(kept.t));
+    assert_ok(trainer_step(again.t));
+    assert_true(kept.t->scatters);
+    assert_close("gradient", again.t->dw, kept.t->dw, kept.t->net.n_weights, 1e-6);
+    close_trainer(&kept);
+    close_trainer(&again);
+    conr_settings_free(s);
+}
+
+/* Which epochs have prototypes, and which begin with a clustering. */
+static void prototype_epochs(void **state) {
+    (void)state;
+    conr_settings *s = test_settings("propos");
+    train_options *o = &s->o;
+    o->stage1_epochs = 3, o->prototype_epoch = 1;
+    for (int epoch = 0; epoch < 5; epoch++) {
+        assert_int_equal(prototypes_in(o, epoch), epoch == 1 || epoch == 2);
+        assert_int_equal(labels_in(o, epoch), epoch >= 1);
+    }
+    o->prototypes_stage2 = true;
+    assert_true(prototypes_in(o, 4));
+    o->clusters = 0; /* estimated when stage 1 is over */
+    assert_false(prototypes_in(o, 2));
+    assert_false(labels_in(o, 2));
+    assert_true(labels_in(o, 3));
+    conr_settings_free(s);
 }
 
 /* The target's rows return to their places: with a single group, shuffling changes only the order
@@ -185,6 +276,32 @@ static void schedules(void **state) {
     conr_settings_free(s);
 }
 
+/* m of stage 2 alone can be fixed; stage 1 keeps its schedule. */
+static void stage2_average(void **state) {
+    (void)state;
+    conr_settings *s;
+    step_values before, plain, at;
+    assert_ok(conr_settings_new(&s));
+    train_options *o = &s->o;
+    for (int fixed = 0; fixed < 2; fixed++) {
+        o->average_fixed = fixed;
+        o->stage2_average = 0;
+        schedule_at(o, 7999, 10, &before); /* the last step of stage 1 */
+        schedule_at(o, 8000, 10, &plain);
+        assert_true(plain.average >= before.average);
+        o->stage2_average = 0.97;
+        schedule_at(o, 7999, 10, &at);
+        assert_memory_equal(&at, &before, sizeof at);
+        schedule_at(o, 8000, 10, &at);
+        assert_float_equal(at.average, 0.97, 1e-7);
+        plain.average = at.average; /* nothing else changes */
+        assert_memory_equal(&at, &plain, sizeof at);
+        schedule_at(o, 9999, 10, &at);
+        assert_float_equal(at.average, 0.97, 1e-7);
+    }
+    conr_settings_free(s);
+}
+
 static void presets(void **state) {
     (void)state;
     conr_settings *s;
@@ -211,8 +328,12 @@ static void presets(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules),
+        cmocka_unit_test(stage2_average),
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(propos_adds_to_byol),
+        cmocka_unit_test(prototypes_recompute),
+        cmocka_unit_test(prototype_epochs),
         cmocka_unit_test(shuffled_rows_return),
         cmocka_unit_test(a_group_ends_with_the_batch),
         cmocka_unit_test(views_follow_the_stage),

@@ -59,6 +59,7 @@ static inline conr_settings *test_settings(const char *framework) {
         {"eval_every", "2"},
         {"log_every", "2"},
         {"relax_epochs", "2"},
+        {"prototype_epoch", "1"},
         {"restarts", "2"},
     };
     conr_settings *s;

@@ -99,4 +99,5 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     cuda_neighbor_ops(op);
     cuda_view_ops(op);
     cuda_kmeans_ops(op);
+    cuda_prototype_ops(op);
 }

@@ -23,6 +23,7 @@ static bool is_ours(case_op op) {
     case CASE_RING_PUT:
     case CASE_PULL:
     case CASE_CONTRAST:
+    case CASE_PROTOTYPES:
     case CASE_BOUNDARY: return true;
     default: return false;
     }

@@ -110,6 +110,7 @@ void cuda_boundary_ops(device_ops *op);
 void cuda_neighbor_ops(device_ops *op);
 void cuda_view_ops(device_ops *op);
 void cuda_kmeans_ops(device_ops *op);
+void cuda_prototype_ops(device_ops *op);
 
 /* device_ops.top_k, for others to build on */
 int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
