@@ -131,6 +131,7 @@ static void choose_epochs(const facts *f, conr_settings *s, bool small, int size
 /* Settings that short runs of the small network need, and neighborhoods that fit the batch. */
 static void choose_rest(const facts *f, conr_settings *s, bool small, int batch) {
     int K = f->clusters ? f->clusters : GUESSED_K;
+    char framework[SETTING_SIZE];
     choose_number(f, s, "lr", (small ? 0.4 : 0.05) * batch / 256, "grows with the batch");
     if (small) {
         choose_number(f, s, "predictor_lr", 2.5, "lr is high already");
@@ -138,6 +139,9 @@ static void choose_rest(const facts *f, conr_settings *s, bool small, int batch)
         choose_number(f, s, "stage2_lr", 0.3, "a short run");
         choose_number(f, s, "stage2_predictor_lr", 0.3, "a short run");
         choose_number(f, s, "crop_scale", f->gray ? 0.4 : 0.25, "a small network");
+    } else if (strcmp(value_of(s, "framework", framework), "moco")) { /* a queue wants a slow one */
+        choose_number(f, s, "average_share", 0.005, "a short run needs a target that follows");
+        choose_number(f, s, "stage2_average", 0.9999, "and stage 2 one that stays");
     }
     int near = batch / K < 2 ? 2 : batch / K > 10 ? 10 : batch / K;
     const char *why = near < 10 ? "a batch has no more images of one cluster" : "as in the paper";

@@ -14,15 +14,21 @@ double schedule_fraction(const train_options *o, int epoch) {
                            : conr_boundary_fraction(o->fr0, since, o->epochs - o->stage1_epochs);
 }
 
+/* m of the target in stage 1, and in stage 2 unless that has its own. */
+static double moving_average(const train_options *o, double e, int64_t steps) {
+    double m = o->average, memory = o->average_share * o->epochs * (double)steps;
+    if (o->average_share > 0) return 1 - 1 / fmin(fmax(memory, 10), 250);
+    return o->average_fixed ? m : 1 - (1 - m) * (1 + cos(PI * e / o->epochs)) / 2;
+}
+
 void schedule_at(const train_options *o, int64_t step, int64_t steps, step_values *out) {
     int epoch = (int)(step / steps);
     bool stage2 = stage_of(o, epoch) == 2;
     double e = (double)(step + 1) / (double)steps, warm = o->warmup_epochs;
     double rate = e <= warm ? e / warm : 0.5 * (1 + cos(PI * (e - warm) / o->epochs));
     double own = o->predictor_lr_fixed ? 1 : rate;
-    double m = o->average, share = e / o->epochs;
-    if (!o->average_fixed) m = 1 - (1 - m) * (1 + cos(PI * share)) / 2;
-    if (stage2 && o->stage2_average > 0) m = o->stage2_average;
+    bool own_average = stage2 && o->stage2_average > 0;
+    double m = own_average ? o->stage2_average : moving_average(o, e, steps);
     double keep = floor(o->batch * (stage2 ? schedule_fraction(o, epoch) : 1) + 1e-9);
     *out = (step_values){
         .lr = {(float)(o->lr * rate * (stage2 ? o->stage2_lr : 1)),

@@ -12,6 +12,9 @@
  *     lr = lr0 e / warmup_epochs                                     while e <= warmup_epochs
  *     lr = lr0/2 (1 + cos(pi (e - warmup_epochs) / epochs))          then; ends a little above 0
  *     m  = 1 - (1 - m0)/2 (1 + cos(pi (step + 1) / all steps))
+ *     m  = m0                                                        if average_fixed
+ *     m  = 1 - 1/memory, memory = average_share * all steps          if average_share is set;
+ *                                                                    memory from 10 to 250 steps
  * Nothing restarts when stage 2 begins; its rates are multiplied by stage2_lr and
  * stage2_predictor_lr (both relative to lr: predictor_lr applies only in stage 1), and its m is
  * stage2_average if that is set. */

@@ -302,6 +302,36 @@ static void stage2_average(void **state) {
     conr_settings_free(s);
 }
 
+/* m by the length of the run: a memory of a fraction of all steps, within its limits. */
+static void average_by_length(void **state) {
+    (void)state;
+    static const struct {
+        int epochs;
+        double m;
+    } rows[] = {{1, 1 - 1 / 10.0},      /* 0.5 steps: the least */
+                {100, 1 - 1 / 50.0},    /* 0.005 of 10,000 */
+                {400, 1 - 1 / 200.0},   /* of 40,000 */
+                {1000, 1 - 1 / 250.0}}; /* 500 steps: the most */
+    conr_settings *s;
+    step_values first, at;
+    assert_ok(conr_settings_new(&s));
+    train_options *o = &s->o;
+    o->average_share = 0.005;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        o->epochs = rows[i].epochs, o->stage1_epochs = (o->epochs * 4 + 4) / 5;
+        schedule_at(o, 0, 100, &first);
+        assert_float_equal(first.average, rows[i].m, 1e-7);
+        schedule_at(o, o->epochs * 100 - 1, 100, &at); /* constant to the end */
+        assert_true(at.average == first.average);
+    }
+    o->stage2_average = 0.9999;
+    schedule_at(o, 0, 100, &at);
+    assert_true(at.average == first.average);
+    schedule_at(o, o->epochs * 100 - 1, 100, &at);
+    assert_float_equal(at.average, 0.9999, 1e-7);
+    conr_settings_free(s);
+}
+
 static void presets(void **state) {
     (void)state;
     conr_settings *s;
@@ -329,6 +359,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules),
         cmocka_unit_test(stage2_average),
+        cmocka_unit_test(average_by_length),
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(propos_adds_to_byol),
