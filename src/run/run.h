@@ -20,12 +20,14 @@
 
 #include <stdio.h>
 
-/* The caller's callback.  With several ranks each of them calls its own, and their answers are
- * combined after a step. */
+/* The caller's callback, and whether it has asked to stop.  Whatever must not be left half done is
+ * finished first (a step, an evaluation, all that several ranks do together); then the loop stops,
+ * on all ranks. */
 typedef struct asked {
     conr_on_progress *on_progress;
     void *user;
-    bool stop;
+    bool stop;    /* it has asked, at any time */
+    bool at_once; /* what is being done may be abandoned: done again, it gives the same bits */
 } asked;
 
 typedef struct run {

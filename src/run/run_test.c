@@ -1,63 +1,12 @@
 /* run_test.c: whole trainings on made-up images: stopped and resumed, with one thread and two, from
  * another run, with a budget. */
 #include "base/clock.h"
-#include "base/file.h"
+#include "run/run_test_help.h"
 #include "settings/settings.h"
-#include "train/train_test_help.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-typedef struct stopper {
-    int after; /* stop after this many steps; 0: never */
-} stopper;
-
-static int stop(const conr_progress *p, void *user) {
-    stopper *s = user;
-    return p->epochs && s->after && --s->after == 0;
-}
-
-/* One call of conr_train; returns its status. */
-static int train(const conr_settings *s, conr_train_options o, int threads, int stop_after,
-                 conr_train_result *result) {
-    conr *c;
-    conr_images *m;
-    stopper stops = {stop_after};
-    conr_images_options io = conr_images_defaults();
-    assert_ok(conr_open("cpu", threads, &c));
-    assert_ok(conr_images_open(c, test_images_file(), &io, NULL, NULL, &m));
-    conr_set_progress(c, stop, &stops);
-    int rc = conr_train(c, m, s, &o, result);
-    conr_images_close(m);
-    conr_close(c);
-    return rc;
-}
-
-static const char *folder(const char *name) {
-    static char path[4][4096];
-    static int at;
-    at = (at + 1) % 4;
-    snprintf(path[at], sizeof path[at], "%s", temporary_path(name));
-    return path[at];
-}
-
-static void assert_same_file(const char *a, const char *b, const char *name) {
-    char path[2][4200];
-    file_map m[2];
-    snprintf(path[0], sizeof path[0], "%s/%s", a, name);
-    snprintf(path[1], sizeof path[1], "%s/%s", b, name);
-    for (int i = 0; i < 2; i++) assert_ok(file_map_open(path[i], &m[i]));
-    if (m[0].size != m[1].size || memcmp(m[0].data, m[1].data, m[0].size))
-        fail_msg("%s and %s differ", path[0], path[1]);
-    for (int i = 0; i < 2; i++) file_map_close(&m[i]);
-}
-
-static void assert_same_run(const char *a, const char *b) {
-    static const char *const names[] = {"model.safetensors", "embeddings.npy", "centroids.npy",
-                                        "labels.csv"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_same_file(a, b, names[i]);
-}
 
 /* A run that is stopped every few steps and resumed ends in the same bits, also with a different
  * number of threads. */
