@@ -1,0 +1,102 @@
+#!/bin/bash
+# What happens to a run that is stopped, killed, started twice, or whose files were damaged: it is
+# saved, refused or repaired, and says so.  Takes seconds: a few images of the sample and a tiny
+# network.
+set -u
+conr=$1
+sample=$(dirname "$0")/../samples/fashion-mnist
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+complain() { echo "$*"; failures=$((failures + 1)); }
+# ok ARGS...: succeeds
+ok() { "$conr" "$@" --quiet --threads 1 >"$work/out" 2>"$work/err" </dev/null || complain "conr $*: exit $?: $(cat "$work/err")"; }
+# refused TEXT ARGS...: exits with 1 and one line of error that contains TEXT
+refused() {
+    local text=$1 got
+    shift
+    "$conr" "$@" --quiet --threads 1 >"$work/out" 2>"$work/err" </dev/null
+    got=$?
+    [ "$got" = 1 ] || complain "conr $*: exit $got, not 1: $(cat "$work/err")"
+    [ "$(wc -l <"$work/err")" = 1 ] && grep -qE '^conr: .+; .+' "$work/err" && grep -qF -- "$text" "$work/err" ||
+        complain "conr $*: not one line with '$text': $(cat "$work/err")"
+}
+# same A B: two runs ended with the same bits
+same() {
+    for file in model.safetensors labels.csv embeddings.npy centroids.npy; do
+        cmp -s "$work/$1/$file" "$work/$2/$file" || complain "$1 and $2 differ in $file"
+    done
+}
+# until_lines RUN N: waits for the Nth line of its log
+until_lines() {
+    local i
+    for ((i = 0; i < 600; i++)); do [ "$(wc -l 2>/dev/null <"$work/$1/log.jsonl" || echo 0)" -ge "$2" ] && return; sleep 0.02; done
+    complain "$1: its log does not reach $2 lines"
+}
+# steps_ascend RUN: every line of the log is an object, steps never go back, none is logged twice
+steps_ascend() {
+    LC_ALL=C awk '
+        !/^[{]"step":[0-9]+,"epoch":[^{}]*[}]$/ { print "line " NR ": " $0; exit 1 }
+        { kind = /"loss"/ ? "loss" : /"warning"/ ? "warning" : "evaluation"
+          step = substr($0, 9) + 0 }
+        step < last || (kind != "warning" && kind in at && step <= at[kind]) { print "line " NR ": step " step " again: " $0; exit 1 }
+        { last = at[kind] = step }' "$work/$1/log.jsonl" || complain "$1/log.jsonl is not in order"
+}
+
+# the first images of the sample as an IDX folder
+n=128
+data=$work/data
+mkdir "$data"
+{ printf '\x00\x00\x08\x03\x00\x00\x00\x80\x00\x00\x00\x1c\x00\x00\x00\x1c'
+  gzip -dc "$sample"/t10k-images-idx3-ubyte.gz | tail -c +17 | head -c $((784 * n)); } >"$data/t10k-images-idx3-ubyte"
+{ printf '\x00\x00\x08\x01\x00\x00\x00\x80'
+  gzip -dc "$sample"/t10k-labels-idx1-ubyte.gz | tail -c +9 | head -c $n; } >"$data/t10k-labels-idx1-ubyte"
+cat >"$work/tiny.yaml" <<'Y'
+encoder: small
+width: 4
+size: 16
+hidden: 32
+predictor_hidden: 32
+features: 16
+batch: 32
+lr: 0.1
+epochs: 6
+stage1_epochs: 3
+warmup_epochs: 1
+relax_epochs: 2
+restarts: 2
+eval_every: 2
+checkpoint_every: 1
+log_every: 2
+Y
+recipe=(--recipe "$work/tiny.yaml" --data "$data" --no-report)
+long=("${recipe[@]}" --set epochs=5000 --set stage1_epochs=4000 --set eval_every=0)
+resume() { local run=$1; shift; ok train --resume --data "$data" --out "$work/$run" --no-report "$@"; }
+ok train "${recipe[@]}" --out "$work/whole"
+
+# ---- signals: `timeout` sends two at once; both together are one request to stop
+"$conr" train "${long[@]}" --out "$work/twice" --quiet --threads 1 >/dev/null 2>"$work/err" &
+pid=$!
+until_lines twice 4
+kill -TERM $pid; kill -INT $pid # two different ones: two equal ones may arrive as one
+kill -TERM $pid
+wait $pid
+got=$?
+[ $got = 130 ] && grep -q "stopped and saved" "$work/err" && [ -e "$work/twice/checkpoint.safetensors" ] ||
+    complain "three signals in a row: exit $got, '$(cat "$work/err")'"
+
+# ---- a closed pipe is a request to stop, too: `conr train ... 2>&1 | head`
+timeout -s KILL 60 "$conr" train "${recipe[@]}" --set epochs=5000 --set stage1_epochs=5000 --set eval_every=1 --out "$work/pipe" --threads 1 2>&1 >/dev/null | head -n 1 >/dev/null
+got=${PIPESTATUS[0]}
+[ "$got" = 130 ] && [ -e "$work/pipe/checkpoint.safetensors" ] || complain "a closed pipe: exit $got, $(ls "$work/pipe")"
+"$conr" train --settings | head -n 1 >"$work/out"
+got=${PIPESTATUS[0]}
+[ "$got" = 0 ] || [ "$got" = 141 ] || complain "a reader of results that leaves: exit $got"
+
+# ---- without standard streams nothing else takes their place
+"$conr" train "${recipe[@]}" --out "$work/closed" --threads 1 >"$work/out" 2>&-
+"$conr" train "${recipe[@]}" --out "$work/closed3" --threads 1 <&- >&- 2>&-
+for run in closed closed3; do same whole $run; steps_ascend $run; done
+
+[ "$failures" = 0 ] && echo "runs survive"
+exit "$failures"
