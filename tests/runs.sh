@@ -15,7 +15,7 @@ ok() { "$conr" "$@" --quiet --threads 1 >"$work/out" 2>"$work/err" </dev/null ||
 refused() {
     local text=$1 got
     shift
-    "$conr" "$@" --quiet --threads 1 >"$work/out" 2>"$work/err" </dev/null
+    timeout -s KILL 60 "$conr" "$@" --quiet --threads 1 >"$work/out" 2>"$work/err" </dev/null
     got=$?
     [ "$got" = 1 ] || complain "conr $*: exit $got, not 1: $(cat "$work/err")"
     [ "$(wc -l <"$work/err")" = 1 ] && grep -qE '^conr: .+; .+' "$work/err" && grep -qF -- "$text" "$work/err" ||
@@ -97,6 +97,56 @@ got=${PIPESTATUS[0]}
 "$conr" train "${recipe[@]}" --out "$work/closed" --threads 1 >"$work/out" 2>&-
 "$conr" train "${recipe[@]}" --out "$work/closed3" --threads 1 <&- >&- 2>&-
 for run in closed closed3; do same whole $run; steps_ascend $run; done
+
+# ---- one writer: the second is told who the first is; kill -9 ends its claim
+both() { # both ARGS...: the same command twice at once; exactly one succeeds
+    local first second a b
+    "$conr" "$@" --quiet --threads 1 >/dev/null 2>"$work/err1" </dev/null & first=$!
+    "$conr" "$@" --quiet --threads 1 >/dev/null 2>"$work/err2" </dev/null & second=$!
+    wait $first; a=$?
+    wait $second; b=$?
+    [ $((a + b)) = 1 ] && [ "$(cat "$work/err1" "$work/err2" | wc -l)" = 1 ] || complain "$1 twice at once: exit $a and $b: $(cat "$work/err1" "$work/err2")"
+    if [ $a = 1 ]; then grep -qE "process $second|unfinished run|finished run" "$work/err1"; else grep -qE "process $first|unfinished run|finished run" "$work/err2"; fi ||
+        complain "$1 twice at once: who is first? $(cat "$work/err1" "$work/err2")"
+}
+both train "${recipe[@]}" --out "$work/both"
+same whole both
+"$conr" train "${long[@]}" --out "$work/one" --quiet --threads 1 >/dev/null 2>"$work/err" &
+pid=$!
+until_lines one 30
+refused "process $pid" train --resume --data "$data" --out "$work/one"
+refused "process $pid" export "$work/whole" --out "$work/one/x.onnx"
+refused "process $pid" report "$work/whole" --out "$work/one/x.html"
+ok export "$work/whole" --out "$work/x.onnx"
+ok export "$work/whole" --out "$work/whole/x.onnx"
+kill -9 $pid
+wait $pid 2>/dev/null
+# what a killed writer left is removed by the next; what others put there is not
+echo >"$work/one/.model.safetensors.999999999-0.tmp"
+echo >"$work/one/.model.safetensors.$$-0.tmp" # of a process that lives
+echo >"$work/one/.mine.tmp"
+sed -i 's/^epochs: 5000/epochs: 6/; s/^stage1_epochs: 4000/stage1_epochs: 3/' "$work/one/options.yaml"
+# fewer epochs than the run has done already
+refused "epochs is 6" train --resume --data "$data" --out "$work/one"
+[ -e "$work/one/.model.safetensors.999999999-0.tmp" ] && complain "a temporary file of a killed writer stays"
+[ -e "$work/one/.model.safetensors.$$-0.tmp" ] && [ -e "$work/one/.mine.tmp" ] || complain "files of others were removed"
+[ -e "$work/one/.lock" ] && complain "a lock that nobody holds stays"
+[ "$(ls -A "$work/whole" | grep -c lock)" = 0 ] || complain "a finished run is locked"
+
+# ---- killed inside the trial of --budget, then before the first checkpoint of the run
+ok train "${recipe[@]}" --set lr=0.3 --out "$work/other"
+mkdir "$work/trial"
+cp "$work/other/checkpoint.safetensors" "$work/trial/checkpoint.new.safetensors" # as the trial leaves it
+"$conr" train "${recipe[@]}" --set checkpoint_every=1000 --set stage1_epochs=6 --set epochs=6000 --set stage1_epochs=6000 --set eval_every=0 --out "$work/trial" --quiet --threads 1 >/dev/null 2>"$work/err" &
+pid=$!
+until_lines trial 2
+kill -9 $pid
+wait $pid 2>/dev/null
+[ -e "$work/trial/checkpoint.new.safetensors" ] && complain "the trial's checkpoint is still there, to be taken for the run's"
+sed -i 's/^epochs: .*/epochs: 6/; s/^stage1_epochs: .*/stage1_epochs: 3/; s/^checkpoint_every: .*/checkpoint_every: 1/; s/^eval_every: .*/eval_every: 2/' "$work/trial/options.yaml"
+resume trial
+same whole trial
+steps_ascend trial
 
 [ "$failures" = 0 ] && echo "runs survive"
 exit "$failures"

@@ -3,6 +3,7 @@
 #include "run/run.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "images/images.h"
@@ -23,21 +24,47 @@ static bool exists(const char *path) {
     return stat(path, &at) == 0;
 }
 
-int run_open_folder(run *r) {
-    if (!r->to->out || !r->to->out[0])
-        return fail(CONR_EINVAL, "out: the run has no folder; give one");
-    if (r->leads && mkdir(r->to->out, 0777) && errno != EEXIST)
-        return fail(CONR_EFILE, "%s: %s; give a folder that can be created", r->to->out,
-                    strerror(errno));
-    bool begun = exists(run_path(r, "options.yaml"));
-    if (begun && !r->to->resume)
+/* From now on nobody else writes into the folder; what killed writers left there is removed. */
+static int lock_folder(run *r) {
+    int rc = 0;
+    TRY(folder_lock_take(r->to->out, &r->lock));
+    if (!r->lock.held)
+        run_message(r, "warning: this file system has no locks; make sure that no other process "
+                       "writes into the folder of the run");
+    file_new_clean(r->to->out);
+done:
+    return rc;
+}
+
+/* A folder for a new run.  A trial for a budget, or a start that was killed, may have left its
+ * checkpoint under the temporary name. */
+static int begin_folder(run *r) {
+    if (exists(run_path(r, "options.yaml")))
         return fail(CONR_EINVAL,
                     "%s: holds a run already; continue it with --resume, or choose another "
                     "folder",
                     r->to->out);
-    if (r->to->resume && !begun)
-        return fail(CONR_EFILE, "%s: holds no run to resume; start without --resume", r->to->out);
+    if (exists(run_path(r, "checkpoint.safetensors")) ||
+        exists(run_path(r, "checkpoint.previous.safetensors")))
+        return fail(CONR_EINVAL,
+                    "%s: holds a checkpoint without its options.yaml; choose another folder",
+                    r->to->out);
+    if (r->leads) remove(run_path(r, "checkpoint.new.safetensors"));
     return 0;
+}
+
+int run_open_folder(run *r) {
+    int rc = 0;
+    const char *out = r->to->out;
+    if (!out || !out[0]) TRY(fail(CONR_EINVAL, "out: the run has no folder; give one"));
+    if (r->to->resume && !exists(run_path(r, "options.yaml")))
+        TRY(fail(CONR_EFILE, "%s: holds no run to resume; start without --resume", out));
+    if (r->leads && !r->to->resume && mkdir(out, 0777) && errno != EEXIST)
+        TRY(fail(CONR_EFILE, "%s: %s; give a folder that can be created", out, strerror(errno)));
+    if (r->leads) TRY(lock_folder(r));
+    if (!r->to->resume) TRY(begin_folder(r));
+done:
+    return rc;
 }
 
 int run_open_log(run *r) {
@@ -119,20 +146,28 @@ static void note_state(run *r) {
     r->state.seconds = r->before + clock_now() - r->began;
 }
 
+int run_save_new(run *r) {
+    if (!r->leads) return 0;
+    note_state(r);
+    return checkpoint_save(r->t, &r->state, run_path(r, "checkpoint.new.safetensors"));
+}
+
 /* The new checkpoint is complete before the old one is renamed, and the old one is kept. */
-int run_save(run *r) {
-    int rc = 0;
+int run_save_rename(run *r) {
     char fresh[4096], now[4096], old[4096];
     if (!r->leads) return 0;
     snprintf(fresh, sizeof fresh, "%s/checkpoint.new.safetensors", r->to->out);
     snprintf(now, sizeof now, "%s/checkpoint.safetensors", r->to->out);
     snprintf(old, sizeof old, "%s/checkpoint.previous.safetensors", r->to->out);
-    note_state(r);
-    TRY(checkpoint_save(r->t, &r->state, fresh));
     rename(now, old); /* there may be none yet */
-    if (rename(fresh, now)) TRY(fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno)));
-done:
-    return rc;
+    if (rename(fresh, now))
+        return fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno));
+    return 0;
+}
+
+int run_save(run *r) {
+    int rc = run_save_new(r);
+    return rc < 0 ? rc : run_save_rename(r);
 }
 
 int run_keep(run *r, int epoch) {
@@ -144,6 +179,7 @@ int run_keep(run *r, int epoch) {
     TRY(checkpoint_save(r->t, &r->state, run_path(r, name)));
     if (r->o.compact) {
         snprintf(name, sizeof name, "compact-%04d", epoch);
+        file_new_clean(run_path(r, name)); /* if it exists, from before a crash */
         TRY(checkpoint_save_compact(r->t, &r->state, run_path(r, name)));
     }
 done:
@@ -170,6 +206,12 @@ int run_resume(run *r) {
     if (r->state.steps != r->t->steps)
         TRY(fail(CONR_EINVAL, "%s: had %lld steps per epoch, now %lld; give the same --data",
                  r->to->out, (long long)r->state.steps, (long long)r->t->steps));
+    const train_options *o = &r->t->o;
+    if (r->t->step > r->t->steps * last_epoch(o)) /* options.yaml was changed meanwhile */
+        TRY(fail(CONR_EINVAL,
+                 "%s: is past epoch %lld already, but %s is %d; raise it in options.yaml",
+                 r->to->out, (long long)((r->t->step - 1) / r->t->steps),
+                 last_epoch(o) < o->epochs ? "until" : "epochs", last_epoch(o)));
     /* K was chosen, but a crash came before it was written to options.yaml */
     if (!r->o.clusters && r->t->clustered >= 0 && stage_of(&r->o, r->state.closed) == 2)
         r->o.clusters = r->t->o.clusters = r->t->K;

@@ -31,10 +31,8 @@ static int log_line(run *r, json_t *line) {
 
 void run_message(run *r, const char *message) {
     device *dev = r->c->dev;
-    conr_progress p = {.stage = "training",
-                       .done = r->t->step,
-                       .total = r->t->steps * last_epoch(&r->t->o),
-                       .message = message};
+    conr_progress p = {.stage = "training", .message = message};
+    if (r->t) p.done = r->t->step, p.total = r->t->steps * last_epoch(&r->t->o);
     dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
 }
 
@@ -181,6 +179,7 @@ int run_loop(run *r) {
     int rc = 0;
     trainer *t = r->t;
     int64_t total = t->steps * last_epoch(&t->o);
+    ASSERT(t->step <= total);
     r->asked.at_once = false;
     TRY(trainer_seek(t));
     if (stage_of(&t->o, 0) == 2 && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));

@@ -41,10 +41,13 @@ static int open_run(run *r, const conr_settings *s) {
         TRY(run_init_from(r));
     r->before = r->state.seconds;
     TRY(run_open_log(r));
-    /* a start that the seed cannot reproduce is saved before options.yaml marks the run as begun */
-    if (!r->to->resume && (r->to->from || r->to->init)) TRY(run_save(r));
+    /* a start that the seed cannot reproduce is saved before options.yaml marks the run as begun,
+     * under a name that means nothing until then */
+    bool given = !r->to->resume && (r->to->from || r->to->init);
+    if (given) TRY(run_save_new(r));
     if (r->leads) TRY(report_write_data(&r->images->source, r->to->out));
     if (r->leads) TRY(settings_write(&r->o, run_path(r, "options.yaml")));
+    if (given) TRY(run_save_rename(r));
 done:
     return rc;
 }
@@ -99,5 +102,6 @@ done:
     free(r.truth);
     free(r.previous);
     if (r.log) fclose(r.log);
+    folder_lock_drop(&r.lock);
     return rc;
 }

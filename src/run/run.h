@@ -15,6 +15,7 @@
 #ifndef CONR_RUN_H
 #define CONR_RUN_H
 
+#include "base/lock.h"
 #include "run/checkpoint.h"
 #include "run/evaluate.h"
 
@@ -33,7 +34,8 @@ typedef struct asked {
 typedef struct run {
     conr *c;
     ranks *ranks;
-    bool leads; /* rank 0, which writes the files */
+    bool leads;       /* rank 0, which writes the files */
+    folder_lock lock; /* of the folder, held by rank 0 */
     asked asked;
     conr_images *images;
     const conr_train_options *to;
@@ -62,15 +64,18 @@ typedef struct run {
 
 /* OUT/name; valid until the next call. */
 const char *run_path(run *r, const char *name);
-/* Creates the folder, or finds the run to resume in it. */
+/* Creates the folder, or finds the run to resume in it; nobody else may write into it from now
+ * on. */
 int run_open_folder(run *r);
 /* Decodes the images; labels, normalization, and a hash of their names. */
 int run_open_images(run *r);
 /* The log, cut to its length at the checkpoint. */
 int run_open_log(run *r);
 
-/* Replaces the checkpoint that --resume continues from. */
+/* Replaces the checkpoint that --resume continues from: writes a new one, then renames both. */
 int run_save(run *r);
+int run_save_new(run *r);
+int run_save_rename(run *r);
 /* Writes a checkpoint that is never replaced, for --from RUN@EPOCH. */
 int run_keep(run *r, int epoch);
 
