@@ -78,6 +78,7 @@ static void note_all(const trainer *t, const checkpoint_state *s, notes *out) {
     note_float(out, "epoch_sum", s->epoch_sum);
     note_float(out, "seconds", s->seconds);
     note_int(out, "images", (int64_t)s->images);
+    note_int(out, "clusters", s->clusters);
 }
 
 static int read_int(const tensors *f, const char *key, int64_t *out) {
@@ -288,6 +289,8 @@ static int load_file(loading *l, const char *path, checkpoint_state *s) {
     TRY(read_float(&f, "seconds", &s->seconds));
     TRY(read_int(&f, "images", &value));
     s->images = (uint64_t)value;
+    s->clusters = -1;
+    if (tensors_note(&f, "clusters")) TRY(read_int(&f, "clusters", &s->clusters));
     for (int i = 0; i < l->n; i++)
         TRY(take_block(&f, l->b[i].name, l->memory[i], l->b[i].count, &l->found[i]));
     size_t images = (size_t)l->t->store->n, n = count_centroids(&f);

@@ -18,6 +18,7 @@ typedef struct checkpoint_state {
     double epoch_sum;   /* of the losses of this epoch so far */
     double seconds;     /* trained so far */
     uint64_t images;    /* a hash of the images' names */
+    int64_t clusters;   /* K as far as it was known; 0: not yet; -1: a file that does not say */
 } checkpoint_state;
 
 int checkpoint_save(trainer *t, const checkpoint_state *s, const char *path);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/tensors.h"
 #include "images/images.h"
 
 #include <errno.h>
@@ -142,6 +143,7 @@ done:
 /* What a checkpoint records about the run, besides the trainer's state. */
 static void note_state(run *r) {
     r->state.steps = r->t->steps;
+    r->state.clusters = r->o.clusters;
     r->state.log_bytes = ftell(r->log);
     r->state.seconds = r->before + clock_now() - r->began;
 }
@@ -188,18 +190,44 @@ done:
 
 /* ---- where a training starts ----------------------------------------------------------------- */
 
-/* Loads the newest complete checkpoint.  After a crash between the two renames of run_save the name
- * `checkpoint` is free, and the new one has its temporary name. */
-int run_resume(run *r) {
-    int rc = 0;
+/* The newest checkpoint that is not damaged; NULL: there is none at all; *older: it is not the last
+ * one that was saved.  After a crash between the
+ * two renames of run_save the name `checkpoint` is free, and the new one has its temporary name. */
+static int find_checkpoint(run *r, const char **out, bool *older) {
     static const char *const names[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
                                         "checkpoint.previous.safetensors"};
+    char why[1000] = "", line[1200];
+    int rc = 0;
+    *out = NULL;
+    *older = false;
+    for (int i = 0; i < 3 && !*out; i++) {
+        tensors f;
+        if (!exists(run_path(r, names[i]))) continue;
+        if ((rc = tensors_open(r->path, &f)) == 0)
+            *out = names[i], *older = i == 2;
+        else if (rc == CONR_ENOMEM)
+            return rc;
+        else if (!*why)
+            snprintf(why, sizeof why, "%s", conr_error());
+        tensors_close(&f);
+    }
+    if (!*why) return 0;
+    if (!*out) return fail(CONR_EFORMAT, "%s", why);
+    snprintf(line, sizeof line, "warning: %s (continuing from %s)", why, *out);
+    run_message(r, line);
+    return 0;
+}
+
+int run_resume(run *r) {
+    int rc = 0;
     uint64_t images = r->state.images;
-    int i = 0;
-    while (i < 3 && !exists(run_path(r, names[i]))) i++;
-    TRY(ranks_broadcast(r->ranks, &i, sizeof i));
-    if (i == 3) return 0; /* stopped before the first one: start over */
-    TRY(checkpoint_load(r->t, run_path(r, names[i]), &r->state));
+    const char *name = NULL;
+    bool older = false;
+    if (r->leads) TRY(find_checkpoint(r, &name, &older));
+    int found[2] = {name != NULL, older};
+    TRY(ranks_broadcast(r->ranks, found, sizeof found));
+    if (!found[0]) return 0; /* stopped before the first one: start over */
+    TRY(checkpoint_load(r->t, run_path(r, name ? name : ""), &r->state)); /* rank 0 reads it */
     if (r->state.images != images)
         TRY(fail(CONR_EINVAL, "%s: was trained on different images; give the same --data",
                  r->to->out));
@@ -212,6 +240,8 @@ int run_resume(run *r) {
                  "%s: is past epoch %lld already, but %s is %d; raise it in options.yaml",
                  r->to->out, (long long)((r->t->step - 1) / r->t->steps),
                  last_epoch(o) < o->epochs ? "until" : "epochs", last_epoch(o)));
+    /* the K in options.yaml was chosen later, and will be chosen again */
+    if (found[1] && r->state.clusters == 0) r->o.clusters = r->t->o.clusters = 0;
     /* K was chosen, but a crash came before it was written to options.yaml */
     if (!r->o.clusters && r->t->clustered >= 0 && stage_of(&r->o, r->state.closed) == 2)
         r->o.clusters = r->t->o.clusters = r->t->K;

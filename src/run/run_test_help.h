@@ -95,4 +95,22 @@ static inline void assert_same_run(const char *a, const char *b) {
             fail_msg("%s and %s differ in %s", a, b, results[i]);
 }
 
+/* The evaluations in a run's log: lines that do not depend on time. */
+static inline void evaluations(const char *run, char *out, size_t size) {
+    char line[4096];
+    FILE *f = fopen(file_in(run, "log.jsonl"), "r");
+    assert_non_null(f);
+    for (*out = 0; fgets(line, sizeof line, f);)
+        if (strstr(line, "\"objective\"")) strncat(out, line, size - strlen(out) - 1);
+    fclose(f);
+    assert_true(strlen(out) > 0 && strlen(out) < size - 1);
+}
+
+static inline bool same_evaluations(const char *a, const char *b) {
+    static char log[2][65536];
+    evaluations(a, log[0], sizeof log[0]);
+    evaluations(b, log[1], sizeof log[1]);
+    return !strcmp(log[0], log[1]);
+}
+
 #endif

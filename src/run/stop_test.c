@@ -6,17 +6,6 @@
 
 #include <stdlib.h>
 
-/* The evaluations in a run's log: lines that do not depend on time. */
-static void evaluations(const char *run, char *out, size_t size) {
-    char line[4096];
-    FILE *f = fopen(file_in(run, "log.jsonl"), "r");
-    assert_non_null(f);
-    for (*out = 0; fgets(line, sizeof line, f);)
-        if (strstr(line, "\"objective\"")) strncat(out, line, size - strlen(out) - 1);
-    fclose(f);
-    assert_true(strlen(out) > 0 && strlen(out) < size - 1);
-}
-
 /* Stops at report number `at`, resumes; whether the results are those of `whole`. */
 static bool stops_at(int at, const conr_settings *s, const char *whole, char *what, size_t size) {
     char name[32];
@@ -30,10 +19,7 @@ static bool stops_at(int at, const conr_settings *s, const char *whole, char *wh
         rc = train(s, (conr_train_options){.out = run, .resume = begun}, 1, 0, NULL);
     }
     assert_ok(rc);
-    char log[2][16384];
-    evaluations(whole, log[0], sizeof log[0]);
-    evaluations(run, log[1], sizeof log[1]);
-    return same_run(whole, run) && !strcmp(log[0], log[1]);
+    return same_run(whole, run) && same_evaluations(whole, run);
 }
 
 static void every_report(const conr_settings *s, const char *name) {
