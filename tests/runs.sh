@@ -3,12 +3,12 @@
 # saved, refused or repaired, and says so.  Takes seconds: a few images of the sample and a tiny
 # network.
 set -u
-conr=$1
+conr=$(realpath "$1")
 sample=$(dirname "$0")/../samples/fashion-mnist
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
-complain() { echo "$*"; failures=$((failures + 1)); }
+complain() { echo "$*" | head -c 1000; failures=$((failures + 1)); }
 # ok ARGS...: succeeds
 ok() { "$conr" "$@" --quiet --threads 1 >"$work/out" 2>"$work/err" </dev/null || complain "conr $*: exit $?: $(cat "$work/err")"; }
 # refused TEXT ARGS...: exits with 1 and one line of error that contains TEXT
@@ -147,6 +147,36 @@ sed -i 's/^epochs: .*/epochs: 6/; s/^stage1_epochs: .*/stage1_epochs: 3/; s/^che
 resume trial
 same whole trial
 steps_ascend trial
+
+# ---- the same images under another name are the same; others under the same name are not
+ok assign "$work/whole" "$data" --out "$work/a.csv" --sort-into "$work/png" --copy
+images=(--recipe "$work/tiny.yaml" --set epochs=2 --set stage1_epochs=1 --no-report)
+ok train "${images[@]}" --data "$work/png" --out "$work/known"
+# further SRC: resumes the last moment of that run with these images
+further() { rm -f "$work/known/DONE"; ok train --resume --data "$1" --out "$work/known" --no-report; }
+cd "$work" || exit 1
+further png
+further ./png
+further png/
+further "$work/../$(basename "$work")/png"
+cp -r png copied # other times
+further copied
+mv png moved
+further moved
+cd - >/dev/null || exit 1
+# other SRC [RUN]: is refused
+other() { rm -f "$work/${2:-known}/DONE"; refused "other images" train --resume --data "$work/$1" --out "$work/${2:-known}"; }
+first=$(find "$work/copied" -name '*.png' | sort | head -n 1) second=$(find "$work/copied" -name '*.png' | sort | tail -n 1)
+mv "$first" "$work/swap" && mv "$second" "$first" && mv "$work/swap" "$second" # as many, other contents
+other copied
+cp -r "$work/moved" "$work/renamed"
+first=$(find "$work/renamed" -name '*.png' | sort | head -n 1)
+mv "$first" "${first%.png}x.png"
+other renamed
+cp -r "$data" "$work/array"
+ok train "${images[@]}" --data "$work/array" --out "$work/pixels"
+printf '\x55' | dd of="$work/array/t10k-images-idx3-ubyte" bs=1 seek=5000 conv=notrunc 2>/dev/null # one pixel
+other array pixels
 
 [ "$failures" = 0 ] && echo "runs survive"
 exit "$failures"

@@ -1,6 +1,7 @@
 /* damage_test.c: files of a run that were damaged or lost are noticed; an older checkpoint takes the
  * place of a damaged one, and the end is the same. */
 #include "base/rng.h"
+#include "base/tensors.h"
 #include "run/run_test_help.h"
 #include "settings/settings.h"
 
@@ -153,6 +154,33 @@ static void before_the_choice(void **state) {
     conr_settings_free(s);
 }
 
+/* A checkpoint of a version that knew the images by their names only. */
+static void older_version(void **state) {
+    (void)state;
+    const char *run = fresh_copy();
+    tensors f;
+    tensor_note note[16];
+    int n = 0;
+    assert_ok(tensors_open(file_in(run, names[CHECKPOINT]), &f));
+    for (int i = 0; i < f.n_notes; i++)
+        if (!strstr("identity clusters xxh64", f.note[i].key)) note[n++] = f.note[i];
+    assert_int_equal(n, f.n_notes - 3);
+    assert_ok(tensors_write(file_in(run, "old"), f.tensor, f.n, note, n));
+    tensors_close(&f);
+    assert_int_equal(rename(file_in(run, "old"), file_in(run, names[CHECKPOINT])), 0);
+    conr_settings *s = test_settings("byol");
+    conr_train_options o = {.out = run, .resume = 1, .no_report = 1};
+    const char *other = temporary_path("other.npy");
+    copy(test_images_file(), other);
+    assert_fails(CONR_EINVAL, "other images (their paths differ)",
+                 train_on(other, s, o, 1, NULL, NULL));
+    assert_ok(train(s, o, 1, 0, NULL));
+    assert_same_run(whole, run);
+    /* and once it has been resumed, by their contents */
+    assert_ok(train_on(temporary_path("other.npy"), s, o, 1, NULL, NULL));
+    conr_settings_free(s);
+}
+
 /* A model with one bit changed is refused. */
 static void flipped_model(void **state) {
     (void)state;
@@ -184,9 +212,8 @@ static void flipped_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flipped_bits),
-        cmocka_unit_test(lost_and_cut_off),
-        cmocka_unit_test(before_the_choice),
+        cmocka_unit_test(flipped_bits),      cmocka_unit_test(lost_and_cut_off),
+        cmocka_unit_test(before_the_choice), cmocka_unit_test(older_version),
         cmocka_unit_test(flipped_model),
     };
     return cmocka_run_group_tests(tests, make_runs, NULL);

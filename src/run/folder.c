@@ -82,6 +82,8 @@ int run_open_log(run *r) {
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
+enum { IDENTITY_BYTES = 256 << 20 }; /* read to recognize the images: a moment */
+
 static uint64_t hash_text(uint64_t h, const char *text) { /* FNV-1a */
     for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
     return (h ^ 10) * 1099511628211u;
@@ -104,8 +106,8 @@ static int same_images(run *r) {
         if (memcmp(all, all + 2 * i, sizeof mine))
             TRY(fail(
                 CONR_EINVAL,
-                "images: %lld on rank 0, %lld on rank %d, or their names differ; give all ranks "
-                "the same --data",
+                "images: %lld on rank 0, %lld on rank %d, or they differ; give all ranks the same "
+                "--data",
                 (long long)all[0], (long long)all[2 * i], i));
 done:
     free(all);
@@ -124,9 +126,10 @@ int run_open_images(run *r) {
     bool labeled = false;
     TRY(store_open(s, &so, &r->store));
     store_norm(s, &r->store, r->c->dev->threads, &r->norm);
-    r->state.images = 14695981039346656037u;
+    TRY(source_identity(s, IDENTITY_BYTES, &r->state.images));
+    r->state.names = 14695981039346656037u;
     for (int64_t i = 0; i < s->n; i++) {
-        r->state.images = hash_text(r->state.images, source_name(s, i, name, sizeof name));
+        r->state.names = hash_text(r->state.names, source_name(s, i, name, sizeof name));
         labeled = labeled || source_label(s, i) >= 0;
     }
     r->previous = memory_new("labels", (size_t)s->n, sizeof *r->previous);
@@ -220,7 +223,7 @@ static int find_checkpoint(run *r, const char **out, bool *older) {
 
 int run_resume(run *r) {
     int rc = 0;
-    uint64_t images = r->state.images;
+    uint64_t images = r->state.images, names = r->state.names;
     const char *name = NULL;
     bool older = false;
     if (r->leads) TRY(find_checkpoint(r, &name, &older));
@@ -228,9 +231,11 @@ int run_resume(run *r) {
     TRY(ranks_broadcast(r->ranks, found, sizeof found));
     if (!found[0]) return 0; /* stopped before the first one: start over */
     TRY(checkpoint_load(r->t, run_path(r, name ? name : ""), &r->state)); /* rank 0 reads it */
-    if (r->state.images != images)
-        TRY(fail(CONR_EINVAL, "%s: was trained on different images; give the same --data",
-                 r->to->out));
+    if (r->state.identified ? r->state.images != images : r->state.names != names)
+        TRY(fail(CONR_EINVAL, "%s: was trained on other images (%s differ); give the same --data",
+                 r->to->out, r->state.identified ? "names, sizes or contents" : "their paths"));
+    r->state.images = images; /* from now on known, also to a run that began without it */
+    r->state.names = names;
     if (r->state.steps != r->t->steps)
         TRY(fail(CONR_EINVAL, "%s: had %lld steps per epoch, now %lld; give the same --data",
                  r->to->out, (long long)r->state.steps, (long long)r->t->steps));

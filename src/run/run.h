@@ -67,7 +67,7 @@ const char *run_path(run *r, const char *name);
 /* Creates the folder, or finds the run to resume in it; nobody else may write into it from now
  * on. */
 int run_open_folder(run *r);
-/* Decodes the images; labels, normalization, and a hash of their names. */
+/* Decodes the images; labels, normalization, and what identifies them. */
 int run_open_images(run *r);
 /* The log, cut to its length at the checkpoint. */
 int run_open_log(run *r);
