@@ -181,6 +181,30 @@ static void older_version(void **state) {
     conr_settings_free(s);
 }
 
+/* A log that was lost, or lost its end, is continued as text, and says so. */
+static void lost_log(void **state) {
+    (void)state;
+    for (int left = -1; left <= 300; left += 100) {
+        const char *run = fresh_copy(), *path = file_in(run, "log.jsonl");
+        caller a = {0};
+        assert_true(size_of(path) > 310);
+        assert_int_equal(left < 0 ? unlink(path) : truncate(path, left), 0);
+        assert_ok(resume(run, &a));
+        assert_same_run(whole, run);
+        assert_non_null(strstr(a.message, "log.jsonl"));
+        file_map m;
+        int noted = 0;
+        assert_ok(file_map_open(file_in(run, "log.jsonl"), &m));
+        for (size_t i = 0; i < m.size; i++) { /* every line is an object */
+            assert_true(m.data[i] >= ' ' || m.data[i] == '\n');
+            if (i == 0 || m.data[i - 1] == '\n') assert_int_equal(m.data[i], '{');
+        }
+        noted = memmem(m.data, m.size, "\"warning\":\"warning: log.jsonl", 27) != NULL;
+        file_map_close(&m);
+        assert_true(noted);
+    }
+}
+
 /* A model with one bit changed is refused. */
 static void flipped_model(void **state) {
     (void)state;
@@ -214,7 +238,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flipped_bits),      cmocka_unit_test(lost_and_cut_off),
         cmocka_unit_test(before_the_choice), cmocka_unit_test(older_version),
-        cmocka_unit_test(flipped_model),
+        cmocka_unit_test(lost_log),          cmocka_unit_test(flipped_model),
     };
     return cmocka_run_group_tests(tests, make_runs, NULL);
 }

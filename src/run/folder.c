@@ -68,16 +68,32 @@ done:
     return rc;
 }
 
+/* The bytes of the first `most` bytes of a file that are whole lines. */
+static int64_t whole_lines(FILE *f, int64_t most) {
+    int64_t at = 0, end = 0;
+    rewind(f);
+    for (int c; at < most && (c = getc(f)) != EOF;)
+        if (at++, c == '\n') end = at;
+    return end;
+}
+
+/* What was logged after the checkpoint will be logged again.  A log that was removed, or cut off (a
+ * power cut), does not reach to the checkpoint: what is left of it is kept, and the gap is noted. */
 int run_open_log(run *r) {
     if (!r->leads) return 0;
     const char *path = run_path(r, "log.jsonl");
-    r->log = fopen(path, "a");
-    if (!r->log) return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
-    /* what was logged after the checkpoint will be logged again */
-    if (ftruncate(fileno(r->log), r->state.log_bytes))
+    struct stat at;
+    r->log = fopen(path, "a+");
+    if (!r->log || fstat(fileno(r->log), &at))
+        return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    bool shorter = at.st_size < r->state.log_bytes;
+    int64_t keep = shorter ? whole_lines(r->log, at.st_size) : r->state.log_bytes;
+    if (ftruncate(fileno(r->log), keep))
         return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
     fseek(r->log, 0, SEEK_END);
-    return 0;
+    return shorter ? run_warn(r, "warning: log.jsonl was removed or cut off; lines before this "
+                                 "step are missing")
+                   : 0;
 }
 
 /* ---- images ---------------------------------------------------------------------------------- */
@@ -148,6 +164,7 @@ static void note_state(run *r) {
     r->state.steps = r->t->steps;
     r->state.clusters = r->o.clusters;
     r->state.log_bytes = ftell(r->log);
+    fsync(fileno(r->log)); /* else a power cut may take from it what the checkpoint counts on */
     r->state.seconds = r->before + clock_now() - r->began;
 }
 

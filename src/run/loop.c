@@ -36,7 +36,7 @@ void run_message(run *r, const char *message) {
     dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
 }
 
-static int warn(run *r, const char *message) {
+int run_warn(run *r, const char *message) {
     run_message(r, message);
     return log_line(r, json_pack("{sI si ss}", "step", (json_int_t)r->t->step, "epoch",
                                  (int)(r->t->step / r->t->steps), "warning", message));
@@ -107,7 +107,7 @@ static int evaluate(run *r, int epoch) {
     TRY(log_line(r, o));
     run_message(r, line);
     for (int i = 0; (warning = evaluation_warning(e, t->store->n, t->K, i)); i++) {
-        rc = warn(r, warning);
+        rc = run_warn(r, warning);
         free(warning);
         if (rc < 0) goto done;
     }

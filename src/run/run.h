@@ -93,6 +93,8 @@ int run_fit_budget(run *r);
 
 /* Shows the caller a message. */
 void run_message(run *r, const char *message);
+/* The same, and a line in the log. */
+int run_warn(run *r, const char *message);
 /* Trains to the last epoch.  CONR_ESTOPPED: on request, after saving a checkpoint. */
 int run_loop(run *r);
 
