@@ -3,10 +3,12 @@
 
 #include "conr.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const verb *const verbs[] = {&verb_cluster,   &verb_train,  &verb_sweep,  &verb_report,
                                     &verb_embed,     &verb_assign, &verb_export, &verb_info,
@@ -34,7 +36,15 @@ static int unknown(const char *name) {
     return usage_error("%s: no such verb; see conr --help", name);
 }
 
+/* If a standard stream was closed (2>&-), the next file to be opened would take its place and get
+ * its messages. */
+static void open_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) _exit(EXIT_FAILED);
+}
+
 int main(int argc, char **argv) {
+    open_streams();
     setlocale(LC_CTYPE, "");  /* for file names; numbers keep the format of C */
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit makes writes fail, not the process */
     if (argc < 2) return help(), usage_error("no verb given; see conr --help");

@@ -5,6 +5,7 @@
 #include "progress.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,10 @@ int library_error(void) {
 int finish_output(void) {
     progress_end();
     if (!fflush(stdout) && !ferror(stdout)) return EXIT_OK;
+    if (errno == EPIPE) { /* whoever read the results has left: end as programs do */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     fprintf(stderr, "conr: standard output: %s; redirect it elsewhere\n", strerror(errno));
     return EXIT_FAILED;
 }

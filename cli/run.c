@@ -39,18 +39,6 @@ bool run_saved(const char *run) {
     return saved && run_has(run, "options.yaml");
 }
 
-static void remove_file(const char *run, const char *name) {
-    char *path = path_in(run, name);
-    remove(path);
-    free(path);
-}
-
-void run_clear(const char *run) {
-    remove_file(run, "options.yaml"); /* first: without it nothing can be resumed */
-    remove_file(run, "log.jsonl");
-    for (int i = 0; i < N_CHECKPOINTS; i++) remove_file(run, checkpoints[i]);
-}
-
 int run_refuse_begun(const char *run) {
     struct stat about;
     if (stat(run, &about) == 0 && !S_ISDIR(about.st_mode))

@@ -9,8 +9,6 @@ bool run_has(const char *run, const char *name); /* has a file of this name */
 bool run_begun(const char *run);                 /* has files of a run */
 bool run_saved(const char *run);                 /* has a checkpoint to resume from */
 bool run_done(const char *run);
-/* Removes what is left of a run that cannot be resumed, so that another one can start there. */
-void run_clear(const char *run);
 
 /* Refuses to train into a folder that holds a run, or into something else than a folder.  0, or
  * EXIT_FAILED after a message. */

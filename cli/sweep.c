@@ -271,11 +271,8 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
     json_t *scores = NULL;
     int why = 0, rc = run_settings(w, combination, seed, &s);
     o.out = run;
-    o.resume = run_saved(run);
-    if (o.resume)
-        o.from = NULL, o.stage = 0;
-    else if (!run_done(run))
-        run_clear(run);
+    o.resume = run_has(run, "options.yaml");
+    if (o.resume) o.from = NULL, o.stage = 0;
     if (rc == EXIT_OK && !run_done(run)) {
         if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s%s\n", run, o.resume ? " continues" : "");
         if ((rc = open_images(w, s)) == EXIT_OK)

@@ -11,6 +11,10 @@ cmake --preset asan >/dev/null
 cmake --build build-asan
 ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
 
+step "stopping at every report of a training, bits flipped in its files"
+CONR_TEST_LONG=1 build/stop_test
+CONR_TEST_LONG=1 build/damage_test
+
 step "fuzzing every parser, a minute each"
 scripts/deps.sh fuzz
 scripts/fuzz.sh 60

@@ -105,6 +105,9 @@ grep -q '^{' "$work/out" && grep -q '"nmi"' "$work/out" && [ "$(tail -1 "$work/o
 same whole again
 
 # ---- interruptions: kill -9 at three random moments, then Ctrl-C, then to the end
+seed=${CONR_TEST_SEED:-$RANDOM}
+echo "moments of kill -9: CONR_TEST_SEED=$seed"
+RANDOM=$seed
 begin=(train "${recipe[@]}" --out "$work/killed")
 goon=(train --resume --data "$data" --out "$work/killed")
 next=("${begin[@]}")
@@ -119,6 +122,8 @@ for i in 1 2 3; do
 done
 ok "${next[@]}"
 same whole killed
+# nothing is logged twice, whatever came between a line and the next checkpoint
+for run in whole killed; do LC_ALL=C awk -f "$here/log.awk" "$work/$run/log.jsonl" || complain "$run/log.jsonl is not in order"; done
 
 # stopped NAME SIGNAL: starts a run, stops it midway: 130, and one line that says how to continue
 stopped() {

@@ -9,8 +9,10 @@
 
 #include "base/status.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,4 +154,26 @@ void file_new_drop(file_new *f) {
     free(f->temporary);
     free(f->path);
     *f = (file_new){0};
+}
+
+/* The process that made a temporary file, or 0 if the name is not one of ours: .NAME.PID-N.tmp */
+static long writer_of(const char *name) {
+    const char *end = strrchr(name, '.'), *dot = end;
+    char *rest;
+    if (*name != '.' || !end || end == name || strcmp(end, ".tmp")) return 0;
+    while (dot > name && *--dot != '.') {}
+    long process = strtol(dot + 1, &rest, 10);
+    if (dot == name || rest == dot + 1 || *rest != '-' || process <= 0) return 0;
+    strtol(rest + 1, &rest, 10);
+    return rest == end ? process : 0;
+}
+
+void file_new_clean(const char *folder) {
+    DIR *d = opendir(folder);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        long process = writer_of(e->d_name);
+        if (process && kill((pid_t)process, 0) && errno == ESRCH) unlinkat(dirfd(d), e->d_name, 0);
+    }
+    closedir(d);
 }

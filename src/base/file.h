@@ -30,4 +30,8 @@ int file_new_open(file_new *f, const char *path);
 int file_new_commit(file_new *f);
 void file_new_drop(file_new *f);
 
+/* Removes the temporary files that writers left in this folder when they were killed: those of
+ * processes that no longer exist on this machine.  For whoever holds the folder's lock. */
+void file_new_clean(const char *folder);
+
 #endif

@@ -260,6 +260,27 @@ static void a_lost_folder_is_one_error(void **state) {
     assert_fails(CONR_EFILE, "cannot be replaced", file_new_commit(&f));
 }
 
+/* Only names that file_new makes, and only if their process has ended. */
+static void cleans_after_the_dead(void **state) {
+    (void)state;
+    static const char *const names[] = {".a.txt.999999999-0.tmp",  ".a.b.999999999-12.tmp",
+                                        ".a.txt.999999999-0x.tmp", ".a.txt.-0.tmp",
+                                        ".999999999-0.tmp",        "a.txt.999999999-0.tmp",
+                                        ".a.txt.999999999-0.tmp2", "a.txt"};
+    const char *folder = fresh_folder("leftovers");
+    file_new f;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        fclose(fopen(within(folder, names[i]), "w"));
+    assert_ok(file_new_open(&f, within(folder, "mine.txt"))); /* this process lives */
+    assert_int_equal(count_entries(folder), 9);
+    file_new_clean(folder);
+    assert_int_equal(count_entries(folder), 7);
+    assert_int_equal(access(within(folder, names[0]), F_OK), -1);
+    assert_int_equal(access(within(folder, names[1]), F_OK), -1);
+    assert_ok(file_new_commit(&f));
+    file_new_clean("/nowhere/at/all");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_a_file_and_an_empty_one),
@@ -274,6 +295,7 @@ int main(void) {
         cmocka_unit_test(a_full_disk_keeps_the_old_file),
         cmocka_unit_test(a_size_limit_keeps_the_old_file),
         cmocka_unit_test(a_lost_folder_is_one_error),
+        cmocka_unit_test(cleans_after_the_dead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

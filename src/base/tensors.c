@@ -8,6 +8,7 @@
  * reports. */
 #include "base/tensors.h"
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/npy.h"
@@ -27,6 +28,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as
 enum { LENGTH_BYTES = 8, HEADER_LIMIT = 100 * 1000 * 1000 }; /* the official reader's limit */
 
 static const char metadata_key[] = "__metadata__";
+
+/* A note of every file that is written here: the checksum of the header, with zeros for these
+ * digits, then of the tensors, as 16 hexadecimal digits.  Files without it are not checked. */
+static const char sum_key[] = "xxh64", no_sum[] = "0000000000000000";
+enum { SUM_DIGITS = sizeof no_sum - 1 };
 
 struct tensors_memory {
     arena small; /* path, names, notes, the lists themselves */
@@ -173,6 +179,34 @@ static int check_layout(tensors *f, const unsigned char *data, size_t n) {
     return 0;
 }
 
+/* The checksum of a header of n bytes whose digits are at `digits`, if that is not NULL. */
+static uint64_t sum_header(const char *text, size_t n, const char *digits) {
+    if (!digits) return checksum(text, n, 0);
+    size_t before = (size_t)(digits - text), after = n - before - SUM_DIGITS;
+    uint64_t sum = checksum(no_sum, SUM_DIGITS, checksum(text, before, 0));
+    return checksum(digits + SUM_DIGITS, after, sum);
+}
+
+/* Empty ones do not count: their order is not known from the file. */
+static uint64_t sum_tensor(const tensor *t, uint64_t before) {
+    return t->count ? checksum(t->data, tensor_bytes(t), before) : before;
+}
+
+/* The n bytes of the header at text, and all tensors. */
+static int check_sum(const tensors *f, const char *text, size_t n) {
+    char digits[SUM_DIGITS + 1];
+    const char *note = tensors_note(f, sum_key);
+    if (!note || strlen(note) != SUM_DIGITS) return 0;
+    uint64_t sum = sum_header(text, n, memmem(text, n, note, SUM_DIGITS));
+    for (int i = 0; i < f->n; i++) sum = sum_tensor(&f->tensor[i], sum);
+    snprintf(digits, sizeof digits, "%016" PRIx64, sum);
+    if (!strcmp(note, digits)) return 0;
+    return fail(CONR_EFORMAT,
+                "%s: is damaged: its contents do not match their checksum; restore it, or remove "
+                "its note '%s' if it was edited",
+                f->path, sum_key);
+}
+
 /* The parsed header, owned by the caller, and where the data starts. */
 static int read_header(const char *name, const unsigned char *bytes, size_t n, json_t **header,
                        size_t *start) {
@@ -218,6 +252,7 @@ int tensors_parse(const char *name, const unsigned char *bytes, size_t n, tensor
             TRY(read_tensor(out, key, value, bytes + start, n - start));
     }
     TRY(check_layout(out, bytes + start, n - start));
+    TRY(check_sum(out, (const char *)bytes + LENGTH_BYTES, start - LENGTH_BYTES));
 done:
     json_decref(header);
     if (rc < 0) tensors_close(out);
@@ -381,7 +416,7 @@ static int make_header(const char *path, const tensor *t, int n, const tensor_no
     if (!notes || !*out) TRY(fail_memory(path, 1));
     for (int i = 0; i < n_notes; i++)
         TRY(add(path, notes, note[i].key, json_string(note[i].value)));
-    /* always, even if empty: so no tensor can take its name */
+    TRY(add(path, notes, sum_key, json_string(no_sum)));
     TRY(add(path, *out, metadata_key, json_incref(notes)));
     for (size_t size = 8; size; size /= 2)
         for (int i = 0; i < n; i++) {
@@ -397,6 +432,22 @@ done:
     return rc;
 }
 
+/* Writes the checksum into a header of n bytes. */
+static void sign(char *text, size_t n, const tensor *t, int count) {
+    char digits[SUM_DIGITS + 1], start[sizeof sum_key + 4];
+    snprintf(start, sizeof start, "\"%s\":\"",
+             sum_key); /* no text contains it: quotes are escaped */
+    char *at = memmem(text, n, start, strlen(start));
+    ASSERT(at);
+    at += strlen(start);
+    uint64_t sum = sum_header(text, n, at);
+    for (size_t size = 8; size; size /= 2)
+        for (int i = 0; i < count; i++)
+            if (tensor_size(t[i].type) == size) sum = sum_tensor(&t[i], sum);
+    snprintf(digits, sizeof digits, "%016" PRIx64, sum);
+    memcpy(at, digits, SUM_DIGITS);
+}
+
 /* Writes the tensors whose elements have `size` bytes, in the given order. */
 static void write_numbers(FILE *stream, const tensor *t, int n, size_t size) {
     for (int i = 0; i < n; i++)
@@ -408,7 +459,7 @@ int tensors_write(const char *path, const tensor *tensor, int n, const tensor_no
                   int n_notes) {
     int rc = 0;
     json_t *header = NULL;
-    char *text = NULL;
+    char *text = NULL, *longer;
     file_new f = {0};
     TRY(make_header(path, tensor, n, note, n_notes, &header));
     text = json_dumps(header, JSON_COMPACT);
@@ -418,9 +469,14 @@ int tensors_write(const char *path, const tensor *tensor, int n, const tensor_no
     if (padded > HEADER_LIMIT)
         TRY(fail(CONR_EINVAL, "%s: a header of %zu bytes is too long; write fewer tensors", path,
                  length));
+    longer = realloc(text, padded);
+    if (!longer) TRY(fail_memory(path, (double)padded));
+    text = longer;
+    memset(text + length, ' ', padded - length);
+    sign(text, padded, tensor, n);
     TRY(file_new_open(&f, path));
     fwrite(&padded, sizeof padded, 1, f.stream);
-    fprintf(f.stream, "%s%*s", text, (int)(padded - length), "");
+    fwrite(text, 1, padded, f.stream);
     for (size_t size = 8; size; size /= 2) write_numbers(f.stream, tensor, n, size);
     TRY(file_new_commit(&f));
 done:

@@ -355,6 +355,43 @@ static void writes_and_reads(void **state) {
     tensors_close(&f);
 }
 
+/* A file of ours with one bit changed is refused, unless the bit is in the name of the checksum. */
+static void notices_every_bit(void **state) {
+    (void)state;
+    static const float f[3] = {1, -2, 3};
+    static const uint8_t u[5] = {1, 2, 3, 4, 5};
+    const tensor list[] = {
+        {.name = "none", .type = TENSOR_U8, .n_dims = 1, .dim = {0}},
+        {.name = "bytes", .type = TENSOR_U8, .n_dims = 1, .dim = {5}, .count = 5, .data = u},
+        {.name = "empty", .type = TENSOR_F64, .n_dims = 2, .dim = {0, 3}},
+        {.name = "floats", .type = TENSOR_F32, .n_dims = 1, .dim = {3}, .count = 3, .data = f},
+    };
+    const tensor_note note = {"about", "\"xxh64\":\"0000000000000000\""};
+    const char *path = temporary_path("summed.safetensors");
+    tensors file;
+    file_map m;
+    assert_ok(tensors_write(path, list, 4, &note, 1));
+    assert_ok(tensors_open(path, &file));
+    assert_non_null(tensors_note(&file, "xxh64"));
+    tensors_close(&file);
+    assert_ok(file_map_open(path, &m));
+    unsigned char *copy = malloc(m.size);
+    assert_non_null(copy);
+    memcpy(copy, m.data, m.size);
+    const unsigned char *name = memmem(copy, m.size, "\"xxh64\":", 8);
+    assert_non_null(name);
+    for (size_t bit = 0; bit < 8 * m.size; bit++) {
+        size_t at = bit / 8, key = (size_t)(name - copy);
+        copy[at] ^= (unsigned char)(1 << bit % 8);
+        int rc = tensors_parse("x", copy, m.size, &file);
+        if (rc == 0 && !(at > key && at < key + 6)) fail_msg("bit %zu is not noticed", bit);
+        tensors_close(&file);
+        copy[at] ^= (unsigned char)(1 << bit % 8);
+    }
+    free(copy);
+    file_map_close(&m);
+}
+
 static void refuses_to_write_what_none_could_read(void **state) {
     (void)state;
     float w = 1;
@@ -392,6 +429,7 @@ int main(void) {
         cmocka_unit_test(changes_every_half),
         cmocka_unit_test(refuses_numbers_no_float_can_hold),
         cmocka_unit_test(writes_and_reads),
+        cmocka_unit_test(notices_every_bit),
         cmocka_unit_test(refuses_to_write_what_none_could_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

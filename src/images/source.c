@@ -153,6 +153,12 @@ static const source_block *block_of(const source *s, int64_t i, int64_t *index) 
     return &s->block[b];
 }
 
+const unsigned char *source_pixels(const source *s, int64_t i) {
+    int64_t index;
+    const source_block *b = block_of(s, i, &index);
+    return b->data + (size_t)index * b->stride;
+}
+
 const char *source_name(const source *s, int64_t i, char *buffer, size_t size) {
     ASSERT(i >= 0 && i < s->n);
     if (s->item) return s->item[i].path;

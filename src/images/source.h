@@ -106,6 +106,12 @@ void source_size(const source *s, int64_t i, int *w, int *h);
  * each with its own image. */
 int source_read(const source *s, int64_t i, int channels, int least, image *out);
 
+/* A hash that tells whether two sets are the same images in the same order: their number; for files
+ * the paths below the SRC, the sizes, and the bytes; for arrays the pixels.  If they
+ * have more than `most` bytes, then those of every second, third, ... image, so that it stays
+ * cheap.  Where the SRC is, how it is spelled, and times do not count. */
+int source_identity(const source *s, uint64_t most, uint64_t *out);
+
 /* Removes the images with bad[i] set (found damaged while decoding) and counts them as skipped;
  * fails if more than 5 % were skipped.  message: about the first of them; may be NULL. */
 int source_drop(source *s, const unsigned char *bad, const char *message);

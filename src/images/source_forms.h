@@ -65,6 +65,9 @@ char *source_join(source *s, const char *folder, const char *name); /* NULL with
 int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
 int source_keep(source *s, void *memory); /* will be free()d with s; at once if this call fails */
 
+/* The bytes of image i of an array, in its layout. */
+const unsigned char *source_pixels(const source *s, int64_t i);
+
 /* The number of the class with this name, or -1 for "".  Final only after source_sort_classes. */
 int source_class(source *s, const char *name, size_t n);
 int source_sort_classes(source *s);

@@ -470,6 +470,36 @@ static void strange_files(void **state) {
     assert_fails(CONR_EFILE, "device", source_open("/dev/null", &plain, &s));
 }
 
+/* The identity of an array of ten images of 4 x 4 pixels of which one byte is changed. */
+static uint64_t identity_with(const char *name, uint64_t most, int image) {
+    unsigned char file[128 + 160] = "\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': "
+                                    "False, 'shape': (10, 4, 4), }";
+    uint64_t out;
+    source s;
+    source_options o = {.threads = 1};
+    size_t n = 10 + strlen((char *)file + 10);
+    memset(file + n, ' ', 127 - n);
+    file[127] = '\n';
+    for (int i = 0; i < 160; i++) file[128 + i] = (unsigned char)(i * 7);
+    if (image >= 0) file[128 + 16 * image + 5] ^= 1;
+    assert_ok(source_open(temporary_file(name, file, sizeof file), &o, &s));
+    assert_int_equal(s.n, 10);
+    assert_ok(source_identity(&s, most, &out));
+    source_close(&s);
+    return out;
+}
+
+/* All bytes count if they are few, else those of every second, third, ... image. */
+static void identity_of_a_sample(void **state) {
+    (void)state;
+    uint64_t all = identity_with("a.npy", 1000, -1), some = identity_with("a.npy", 60, -1);
+    assert_int_equal(all, identity_with("b.npy", 1000, -1));
+    for (int i = 0; i < 10; i++) {
+        assert_int_not_equal(all, identity_with("a.npy", 1000, i));
+        assert_int_equal(some != identity_with("a.npy", 60, i), i % 3 == 0); /* 160 / 60 + 1 */
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flat_folder),
@@ -485,6 +515,7 @@ int main(void) {
         cmocka_unit_test(npy_arrays),
         cmocka_unit_test(long_tail),
         cmocka_unit_test(strange_files),
+        cmocka_unit_test(identity_of_a_sample),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

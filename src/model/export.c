@@ -1,6 +1,7 @@
 /* export.c: conr_export; safetensors for torchvision. */
 #include "model/export.h"
 
+#include "base/lock.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -38,7 +39,14 @@ done:
 }
 
 int conr_export(const conr_model *m, const char *format, int projector, const char *path) {
-    if (!strcmp(format, "safetensors")) return export_safetensors(m, projector != 0, path);
-    if (!strcmp(format, "onnx")) return export_onnx(m, path);
-    return fail(CONR_EINVAL, "format %s: no such format; use onnx or safetensors", format);
+    int rc = 0;
+    folder_lock lock = {0};
+    bool onnx = !strcmp(format, "onnx");
+    if (!onnx && strcmp(format, "safetensors"))
+        TRY(fail(CONR_EINVAL, "format %s: no such format; use onnx or safetensors", format));
+    TRY(folder_lock_beside(path, "options.yaml", &lock)); /* into the folder of a run */
+    TRY(onnx ? export_onnx(m, path) : export_safetensors(m, projector != 0, path));
+done:
+    folder_lock_drop(&lock);
+    return rc;
 }

@@ -1,6 +1,7 @@
 /* compare.c: the report that compares several runs.  Runs that differ only in their seed form one
  * group: one row of the table with mean and deviation, one color of the curves. */
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "conr.h"
@@ -446,6 +447,7 @@ int conr_report_compare(conr *c, const char *const *paths, int n_paths, const ch
     int rc = 0, n = 0;
     folder *run = NULL;
     file_new f = {0};
+    folder_lock lock = {0};
     (void)c;
     for (int i = 0; i < n_paths; i++) {
         if (!is_run(paths[i])) {
@@ -459,6 +461,7 @@ int conr_report_compare(conr *c, const char *const *paths, int n_paths, const ch
         n++;
     }
     if (n == 0) TRY(fail(CONR_EINVAL, "%s: has no finished runs; continue the sweep", paths[0]));
+    TRY(folder_lock_beside(out, "options.yaml", &lock));
     TRY(file_new_open(&f, out));
     html_head(f.stream, "Comparison of runs", nav);
     TRY(write_comparison(f.stream, run, n));
@@ -466,6 +469,7 @@ int conr_report_compare(conr *c, const char *const *paths, int n_paths, const ch
     TRY(file_new_commit(&f));
 done:
     file_new_drop(&f);
+    folder_lock_drop(&lock);
     for (int i = 0; i < n; i++) folder_close(&run[i]);
     free(run);
     return rc;

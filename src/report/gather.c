@@ -3,6 +3,7 @@
 #include "report/gather.h"
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "report/gather_parts.h"
@@ -138,10 +139,12 @@ conr_report_options conr_report_defaults(void) { return (conr_report_options){0}
 int conr_report(conr *c, const char *run, const conr_report_options *o,
                 conr_report_result *result) {
     int rc = 0;
+    folder_lock lock = {0};
     folder f = {0};
     pictures p = {0};
     char out[PATH_MAX], why[PATH_MAX + 100];
     snprintf(out, sizeof out, "%s/report.html", run);
+    TRY(folder_lock_beside(o->out ? o->out : out, "options.yaml", &lock));
     TRY(folder_open(run, &f));
     TRY(folder_read_images(&f));
     TRY(pictures_open(c, &f, o->data, &p, why, sizeof why));
@@ -153,5 +156,6 @@ int conr_report(conr *c, const char *run, const conr_report_options *o,
 done:
     pictures_close(&p);
     folder_close(&f);
+    folder_lock_drop(&lock);
     return rc;
 }

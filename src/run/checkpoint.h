@@ -17,7 +17,10 @@ typedef struct checkpoint_state {
     double loss_sum;    /* their losses */
     double epoch_sum;   /* of the losses of this epoch so far */
     double seconds;     /* trained so far */
-    uint64_t images;    /* a hash of the images' names */
+    uint64_t images;    /* source_identity, valid if */
+    bool identified;    /* it is not an older file, which has only */
+    uint64_t names;     /* a hash of the images' names */
+    int64_t clusters;   /* K as far as it was known; 0: not yet; -1: a file that does not say */
 } checkpoint_state;
 
 int checkpoint_save(trainer *t, const checkpoint_state *s, const char *path);

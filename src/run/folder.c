@@ -3,8 +3,10 @@
 #include "run/run.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/tensors.h"
 #include "images/images.h"
 
 #include <errno.h>
@@ -23,36 +25,80 @@ static bool exists(const char *path) {
     return stat(path, &at) == 0;
 }
 
-int run_open_folder(run *r) {
-    if (!r->to->out || !r->to->out[0])
-        return fail(CONR_EINVAL, "out: the run has no folder; give one");
-    if (r->leads && mkdir(r->to->out, 0777) && errno != EEXIST)
-        return fail(CONR_EFILE, "%s: %s; give a folder that can be created", r->to->out,
-                    strerror(errno));
-    bool begun = exists(run_path(r, "options.yaml"));
-    if (begun && !r->to->resume)
+/* From now on nobody else writes into the folder; what killed writers left there is removed. */
+static int lock_folder(run *r) {
+    int rc = 0;
+    TRY(folder_lock_take(r->to->out, &r->lock));
+    if (!r->lock.held)
+        run_message(r, "warning: this file system has no locks; make sure that no other process "
+                       "writes into the folder of the run");
+    file_new_clean(r->to->out);
+done:
+    return rc;
+}
+
+/* A folder for a new run.  A trial for a budget, or a start that was killed, may have left its
+ * checkpoint under the temporary name. */
+static int begin_folder(run *r) {
+    if (exists(run_path(r, "options.yaml")))
         return fail(CONR_EINVAL,
                     "%s: holds a run already; continue it with --resume, or choose another "
                     "folder",
                     r->to->out);
-    if (r->to->resume && !begun)
-        return fail(CONR_EFILE, "%s: holds no run to resume; start without --resume", r->to->out);
+    if (exists(run_path(r, "checkpoint.safetensors")) ||
+        exists(run_path(r, "checkpoint.previous.safetensors")))
+        return fail(CONR_EINVAL,
+                    "%s: holds a checkpoint without its options.yaml; choose another folder",
+                    r->to->out);
+    if (r->leads) remove(run_path(r, "checkpoint.new.safetensors"));
     return 0;
 }
 
+int run_open_folder(run *r) {
+    int rc = 0;
+    const char *out = r->to->out;
+    if (!out || !out[0]) TRY(fail(CONR_EINVAL, "out: the run has no folder; give one"));
+    if (r->to->resume && !exists(run_path(r, "options.yaml")))
+        TRY(fail(CONR_EFILE, "%s: holds no run to resume; start without --resume", out));
+    if (r->leads && !r->to->resume && mkdir(out, 0777) && errno != EEXIST)
+        TRY(fail(CONR_EFILE, "%s: %s; give a folder that can be created", out, strerror(errno)));
+    if (r->leads) TRY(lock_folder(r));
+    if (!r->to->resume) TRY(begin_folder(r));
+done:
+    return rc;
+}
+
+/* The bytes of the first `most` bytes of a file that are whole lines. */
+static int64_t whole_lines(FILE *f, int64_t most) {
+    int64_t at = 0, end = 0;
+    rewind(f);
+    for (int c; at < most && (c = getc(f)) != EOF;)
+        if (at++, c == '\n') end = at;
+    return end;
+}
+
+/* What was logged after the checkpoint will be logged again.  A log that was removed, or cut off (a
+ * power cut), does not reach to the checkpoint: what is left of it is kept, and the gap is noted. */
 int run_open_log(run *r) {
     if (!r->leads) return 0;
     const char *path = run_path(r, "log.jsonl");
-    r->log = fopen(path, "a");
-    if (!r->log) return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
-    /* what was logged after the checkpoint will be logged again */
-    if (ftruncate(fileno(r->log), r->state.log_bytes))
+    struct stat at;
+    r->log = fopen(path, "a+");
+    if (!r->log || fstat(fileno(r->log), &at))
+        return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    bool shorter = at.st_size < r->state.log_bytes;
+    int64_t keep = shorter ? whole_lines(r->log, at.st_size) : r->state.log_bytes;
+    if (ftruncate(fileno(r->log), keep))
         return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
     fseek(r->log, 0, SEEK_END);
-    return 0;
+    return shorter ? run_warn(r, "warning: log.jsonl was removed or cut off; lines before this "
+                                 "step are missing")
+                   : 0;
 }
 
 /* ---- images ---------------------------------------------------------------------------------- */
+
+enum { IDENTITY_BYTES = 256 << 20 }; /* read to recognize the images: a moment */
 
 static uint64_t hash_text(uint64_t h, const char *text) { /* FNV-1a */
     for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
@@ -76,8 +122,8 @@ static int same_images(run *r) {
         if (memcmp(all, all + 2 * i, sizeof mine))
             TRY(fail(
                 CONR_EINVAL,
-                "images: %lld on rank 0, %lld on rank %d, or their names differ; give all ranks "
-                "the same --data",
+                "images: %lld on rank 0, %lld on rank %d, or they differ; give all ranks the same "
+                "--data",
                 (long long)all[0], (long long)all[2 * i], i));
 done:
     free(all);
@@ -96,9 +142,10 @@ int run_open_images(run *r) {
     bool labeled = false;
     TRY(store_open(s, &so, &r->store));
     store_norm(s, &r->store, r->c->dev->threads, &r->norm);
-    r->state.images = 14695981039346656037u;
+    TRY(source_identity(s, IDENTITY_BYTES, &r->state.images));
+    r->state.names = 14695981039346656037u;
     for (int64_t i = 0; i < s->n; i++) {
-        r->state.images = hash_text(r->state.images, source_name(s, i, name, sizeof name));
+        r->state.names = hash_text(r->state.names, source_name(s, i, name, sizeof name));
         labeled = labeled || source_label(s, i) >= 0;
     }
     r->previous = memory_new("labels", (size_t)s->n, sizeof *r->previous);
@@ -115,24 +162,34 @@ done:
 /* What a checkpoint records about the run, besides the trainer's state. */
 static void note_state(run *r) {
     r->state.steps = r->t->steps;
+    r->state.clusters = r->o.clusters;
     r->state.log_bytes = ftell(r->log);
+    fsync(fileno(r->log)); /* else a power cut may take from it what the checkpoint counts on */
     r->state.seconds = r->before + clock_now() - r->began;
 }
 
+int run_save_new(run *r) {
+    if (!r->leads) return 0;
+    note_state(r);
+    return checkpoint_save(r->t, &r->state, run_path(r, "checkpoint.new.safetensors"));
+}
+
 /* The new checkpoint is complete before the old one is renamed, and the old one is kept. */
-int run_save(run *r) {
-    int rc = 0;
+int run_save_rename(run *r) {
     char fresh[4096], now[4096], old[4096];
     if (!r->leads) return 0;
     snprintf(fresh, sizeof fresh, "%s/checkpoint.new.safetensors", r->to->out);
     snprintf(now, sizeof now, "%s/checkpoint.safetensors", r->to->out);
     snprintf(old, sizeof old, "%s/checkpoint.previous.safetensors", r->to->out);
-    note_state(r);
-    TRY(checkpoint_save(r->t, &r->state, fresh));
     rename(now, old); /* there may be none yet */
-    if (rename(fresh, now)) TRY(fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno)));
-done:
-    return rc;
+    if (rename(fresh, now))
+        return fail(CONR_EFILE, "%s: %s; check the folder", now, strerror(errno));
+    return 0;
+}
+
+int run_save(run *r) {
+    int rc = run_save_new(r);
+    return rc < 0 ? rc : run_save_rename(r);
 }
 
 int run_keep(run *r, int epoch) {
@@ -144,6 +201,7 @@ int run_keep(run *r, int epoch) {
     TRY(checkpoint_save(r->t, &r->state, run_path(r, name)));
     if (r->o.compact) {
         snprintf(name, sizeof name, "compact-%04d", epoch);
+        file_new_clean(run_path(r, name)); /* if it exists, from before a crash */
         TRY(checkpoint_save_compact(r->t, &r->state, run_path(r, name)));
     }
 done:
@@ -152,24 +210,60 @@ done:
 
 /* ---- where a training starts ----------------------------------------------------------------- */
 
-/* Loads the newest complete checkpoint.  After a crash between the two renames of run_save the name
- * `checkpoint` is free, and the new one has its temporary name. */
-int run_resume(run *r) {
-    int rc = 0;
+/* The newest checkpoint that is not damaged; NULL: there is none at all; *older: it is not the last
+ * one that was saved.  After a crash between the
+ * two renames of run_save the name `checkpoint` is free, and the new one has its temporary name. */
+static int find_checkpoint(run *r, const char **out, bool *older) {
     static const char *const names[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
                                         "checkpoint.previous.safetensors"};
-    uint64_t images = r->state.images;
-    int i = 0;
-    while (i < 3 && !exists(run_path(r, names[i]))) i++;
-    TRY(ranks_broadcast(r->ranks, &i, sizeof i));
-    if (i == 3) return 0; /* stopped before the first one: start over */
-    TRY(checkpoint_load(r->t, run_path(r, names[i]), &r->state));
-    if (r->state.images != images)
-        TRY(fail(CONR_EINVAL, "%s: was trained on different images; give the same --data",
-                 r->to->out));
+    char why[1000] = "", line[1200];
+    int rc = 0;
+    *out = NULL;
+    *older = false;
+    for (int i = 0; i < 3 && !*out; i++) {
+        tensors f;
+        if (!exists(run_path(r, names[i]))) continue;
+        if ((rc = tensors_open(r->path, &f)) == 0)
+            *out = names[i], *older = i == 2;
+        else if (rc == CONR_ENOMEM)
+            return rc;
+        else if (!*why)
+            snprintf(why, sizeof why, "%s", conr_error());
+        tensors_close(&f);
+    }
+    if (!*why) return 0;
+    if (!*out) return fail(CONR_EFORMAT, "%s", why);
+    snprintf(line, sizeof line, "warning: %s (continuing from %s)", why, *out);
+    run_message(r, line);
+    return 0;
+}
+
+int run_resume(run *r) {
+    int rc = 0;
+    uint64_t images = r->state.images, names = r->state.names;
+    const char *name = NULL;
+    bool older = false;
+    if (r->leads) TRY(find_checkpoint(r, &name, &older));
+    int found[2] = {name != NULL, older};
+    TRY(ranks_broadcast(r->ranks, found, sizeof found));
+    if (!found[0]) return 0; /* stopped before the first one: start over */
+    TRY(checkpoint_load(r->t, run_path(r, name ? name : ""), &r->state)); /* rank 0 reads it */
+    if (r->state.identified ? r->state.images != images : r->state.names != names)
+        TRY(fail(CONR_EINVAL, "%s: was trained on other images (%s differ); give the same --data",
+                 r->to->out, r->state.identified ? "names, sizes or contents" : "their paths"));
+    r->state.images = images; /* from now on known, also to a run that began without it */
+    r->state.names = names;
     if (r->state.steps != r->t->steps)
         TRY(fail(CONR_EINVAL, "%s: had %lld steps per epoch, now %lld; give the same --data",
                  r->to->out, (long long)r->state.steps, (long long)r->t->steps));
+    const train_options *o = &r->t->o;
+    if (r->t->step > r->t->steps * last_epoch(o)) /* options.yaml was changed meanwhile */
+        TRY(fail(CONR_EINVAL,
+                 "%s: is past epoch %lld already, but %s is %d; raise it in options.yaml",
+                 r->to->out, (long long)((r->t->step - 1) / r->t->steps),
+                 last_epoch(o) < o->epochs ? "until" : "epochs", last_epoch(o)));
+    /* the K in options.yaml was chosen later, and will be chosen again */
+    if (found[1] && r->state.clusters == 0) r->o.clusters = r->t->o.clusters = 0;
     /* K was chosen, but a crash came before it was written to options.yaml */
     if (!r->o.clusters && r->t->clustered >= 0 && stage_of(&r->o, r->state.closed) == 2)
         r->o.clusters = r->t->o.clusters = r->t->K;

@@ -31,25 +31,22 @@ static int log_line(run *r, json_t *line) {
 
 void run_message(run *r, const char *message) {
     device *dev = r->c->dev;
-    conr_progress p = {.stage = "training",
-                       .done = r->t->step,
-                       .total = r->t->steps * last_epoch(&r->t->o),
-                       .message = message};
-    if (dev->on_progress) dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
+    conr_progress p = {.stage = "training", .message = message};
+    if (r->t) p.done = r->t->step, p.total = r->t->steps * last_epoch(&r->t->o);
+    dev->on_progress(&p, dev->progress_user); /* stopping waits for a step */
 }
 
-static int warn(run *r, const char *message) {
+int run_warn(run *r, const char *message) {
     run_message(r, message);
     return log_line(r, json_pack("{sI si ss}", "step", (json_int_t)r->t->step, "epoch",
                                  (int)(r->t->step / r->t->steps), "warning", message));
 }
 
-/* After a step: CONR_ESTOPPED if the caller asks to stop, on any rank. */
-static int report(run *r, const step_values *at) {
+/* Reports a step that has been done. */
+static void report(run *r, const step_values *at) {
     device *dev = r->c->dev;
     trainer *t = r->t;
     int64_t total = t->steps * last_epoch(&t->o);
-    bool stop = false;
     double each = r->timed ? r->stepping / (double)r->timed : 0;
     conr_progress p = {.stage = t->stage == 2 ? "stage 2" : "stage 1",
                        .done = t->step,
@@ -60,11 +57,17 @@ static int report(run *r, const step_values *at) {
                        .lr = at->lr[0],
                        .images_per_s = each > 0 ? t->n / each : 0,
                        .seconds_left = each * (double)(total - t->step)};
-    if (dev->on_progress && dev->on_progress(&p, dev->progress_user)) stop = true;
-    int rc = ranks_any(r->ranks, stop || r->asked.stop, &stop);
+    dev->on_progress(&p, dev->progress_user);
+}
+
+/* Between two steps, on all ranks: CONR_ESTOPPED if any caller has asked to stop. */
+static int stop_if_asked(run *r) {
+    bool stop = false;
+    trainer *t = r->t;
+    int rc = ranks_any(r->ranks, r->asked.stop, &stop);
     if (rc < 0 || !stop) return rc;
-    return fail(CONR_ESTOPPED, "%s: stopped at epoch %d of %d; continue with --resume", r->to->out,
-                (int)at->epoch + 1, last_epoch(&t->o));
+    return fail(CONR_ESTOPPED, "%s: stopped after %lld of %lld steps; continue with --resume",
+                r->to->out, (long long)t->step, (long long)(t->steps * last_epoch(&t->o)));
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -104,7 +107,7 @@ static int evaluate(run *r, int epoch) {
     TRY(log_line(r, o));
     run_message(r, line);
     for (int i = 0; (warning = evaluation_warning(e, t->store->n, t->K, i)); i++) {
-        rc = warn(r, warning);
+        rc = run_warn(r, warning);
         free(warning);
         if (rc < 0) goto done;
     }
@@ -120,7 +123,9 @@ static int close_epoch(run *r, int done_epochs) {
     if (plan.cluster) {
         r->compared = t->K > 0;
         memcpy(r->previous, t->label, (size_t)t->store->n * sizeof *t->label);
+        r->asked.at_once = r->ranks->count == 1; /* nothing of it is kept until it is complete */
         if (t->clustered != t->step) TRY(trainer_cluster(t));
+        r->asked.at_once = false;
     }
     if (plan.choose) { /* K is fixed from here on, after a resume too */
         char line[128];
@@ -174,12 +179,15 @@ int run_loop(run *r) {
     int rc = 0;
     trainer *t = r->t;
     int64_t total = t->steps * last_epoch(&t->o);
+    ASSERT(t->step <= total);
+    r->asked.at_once = false;
     TRY(trainer_seek(t));
     if (labels_in(&t->o, 0) && t->step == 0 && t->clustered < 0) TRY(close_epoch(r, 0));
     while (true) {
         int64_t epoch = t->step / t->steps;
         if (t->step % t->steps == 0 && r->state.closed < epoch) TRY(close_epoch(r, (int)epoch));
         if (t->step == total) break;
+        TRY(stop_if_asked(r));
         step_values at;
         schedule_at(&t->o, t->step, t->steps, &at);
         if (t->step % t->steps == 0 || r->stepped == 0) r->interval = clock_now();
@@ -187,9 +195,11 @@ int run_loop(run *r) {
         r->stepped++;
         r->state.loss_steps++;
         if (t->step % t->o.log_every == 0 || t->step % t->steps == 0) TRY(log_steps(r, &at));
-        TRY(report(r, &at));
+        report(r, &at);
+        if (t->step % t->steps == 0) TRY(stop_if_asked(r)); /* rather than after clustering */
     }
 done:
+    r->asked.at_once = r->ranks->count == 1;
     if (rc == CONR_ESTOPPED) { /* on request: save what has been done */
         double sum = 0;
         char message[512];

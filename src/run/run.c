@@ -24,7 +24,8 @@ static int open_run(run *r, const conr_settings *s) {
     snprintf(r->choices, sizeof r->choices, "%s/engines.txt", r->to->out);
     r->c->dev->choices = r->leads ? r->choices : NULL;
     if (r->to->budget > 0 && !r->to->resume) TRY(run_fit_budget(r));
-    TRY(ranks_broadcast(r->ranks, &r->o, sizeof r->o)); /* what rank 0 timed or read applies to all */
+    TRY(ranks_broadcast(r->ranks, &r->o,
+                        sizeof r->o)); /* what rank 0 timed or read applies to all */
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
     if (r->to->budget > 0 && !r->to->resume) {
         char line[128];
@@ -40,19 +41,23 @@ static int open_run(run *r, const conr_settings *s) {
         TRY(run_init_from(r));
     r->before = r->state.seconds;
     TRY(run_open_log(r));
-    /* a start that the seed cannot reproduce is saved before options.yaml marks the run as begun */
-    if (!r->to->resume && (r->to->from || r->to->init)) TRY(run_save(r));
+    /* a start that the seed cannot reproduce is saved before options.yaml marks the run as begun,
+     * under a name that means nothing until then */
+    bool given = !r->to->resume && (r->to->from || r->to->init);
+    if (given) TRY(run_save_new(r));
     if (r->leads) TRY(report_write_data(&r->images->source, r->to->out));
     if (r->leads) TRY(settings_write(&r->o, run_path(r, "options.yaml")));
+    if (given) TRY(run_save_rename(r));
 done:
     return rc;
 }
 
-/* With several ranks only the loop may stop: there all of them decide together after a step. */
+/* Stands before the caller's callback: a request to stop is never lost, and never answered in the
+ * middle of a step. */
 static int ask(const conr_progress *p, void *user) {
     asked *a = user;
     if (a->on_progress && a->on_progress(p, a->user)) a->stop = true;
-    return 0;
+    return a->stop && a->at_once;
 }
 
 static void fill_result(const run *r, conr_train_result *out) {
@@ -77,8 +82,11 @@ int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train
     run r = {.c = c, .images = m, .to = o, .began = clock_now(), .ranks = &c->ranks};
     c->together = false;
     r.leads = c->ranks.rank == 0;
-    r.asked = (asked){.on_progress = c->dev->on_progress, .user = c->dev->progress_user};
-    if (c->ranks.count > 1) conr_set_progress(c, ask, &r.asked);
+    /* several ranks decide together, in the loop */
+    r.asked = (asked){.on_progress = c->dev->on_progress,
+                      .user = c->dev->progress_user,
+                      .at_once = c->ranks.count == 1};
+    conr_set_progress(c, ask, &r.asked);
     r.interval = r.began;
     r.last.done_step = -1;
     TRY(open_run(&r, s));
@@ -94,5 +102,6 @@ done:
     free(r.truth);
     free(r.previous);
     if (r.log) fclose(r.log);
+    folder_lock_drop(&r.lock);
     return rc;
 }

@@ -15,23 +15,27 @@
 #ifndef CONR_RUN_H
 #define CONR_RUN_H
 
+#include "base/lock.h"
 #include "run/checkpoint.h"
 #include "run/evaluate.h"
 
 #include <stdio.h>
 
-/* The caller's callback.  With several ranks each of them calls its own, and their answers are
- * combined after a step. */
+/* The caller's callback, and whether it has asked to stop.  Whatever must not be left half done is
+ * finished first (a step, an evaluation, all that several ranks do together); then the loop stops,
+ * on all ranks. */
 typedef struct asked {
     conr_on_progress *on_progress;
     void *user;
-    bool stop;
+    bool stop;    /* it has asked, at any time */
+    bool at_once; /* what is being done may be abandoned: done again, it gives the same bits */
 } asked;
 
 typedef struct run {
     conr *c;
     ranks *ranks;
-    bool leads; /* rank 0, which writes the files */
+    bool leads;       /* rank 0, which writes the files */
+    folder_lock lock; /* of the folder, held by rank 0 */
     asked asked;
     conr_images *images;
     const conr_train_options *to;
@@ -60,15 +64,18 @@ typedef struct run {
 
 /* OUT/name; valid until the next call. */
 const char *run_path(run *r, const char *name);
-/* Creates the folder, or finds the run to resume in it. */
+/* Creates the folder, or finds the run to resume in it; nobody else may write into it from now
+ * on. */
 int run_open_folder(run *r);
-/* Decodes the images; labels, normalization, and a hash of their names. */
+/* Decodes the images; labels, normalization, and what identifies them. */
 int run_open_images(run *r);
 /* The log, cut to its length at the checkpoint. */
 int run_open_log(run *r);
 
-/* Replaces the checkpoint that --resume continues from. */
+/* Replaces the checkpoint that --resume continues from: writes a new one, then renames both. */
 int run_save(run *r);
+int run_save_new(run *r);
+int run_save_rename(run *r);
 /* Writes a checkpoint that is never replaced, for --from RUN@EPOCH. */
 int run_keep(run *r, int epoch);
 
@@ -86,6 +93,8 @@ int run_fit_budget(run *r);
 
 /* Shows the caller a message. */
 void run_message(run *r, const char *message);
+/* The same, and a line in the log. */
+int run_warn(run *r, const char *message);
 /* Trains to the last epoch.  CONR_ESTOPPED: on request, after saving a checkpoint. */
 int run_loop(run *r);
 

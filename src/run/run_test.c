@@ -1,63 +1,14 @@
 /* run_test.c: whole trainings on made-up images: stopped and resumed, with one thread and two, from
  * another run, with a budget. */
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/tensors.h"
+#include "run/run_test_help.h"
 #include "settings/settings.h"
-#include "train/train_test_help.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-typedef struct stopper {
-    int after; /* stop after this many steps; 0: never */
-} stopper;
-
-static int stop(const conr_progress *p, void *user) {
-    stopper *s = user;
-    return p->epochs && s->after && --s->after == 0;
-}
-
-/* One call of conr_train; returns its status. */
-static int train(const conr_settings *s, conr_train_options o, int threads, int stop_after,
-                 conr_train_result *result) {
-    conr *c;
-    conr_images *m;
-    stopper stops = {stop_after};
-    conr_images_options io = conr_images_defaults();
-    assert_ok(conr_open("cpu", threads, &c));
-    assert_ok(conr_images_open(c, test_images_file(), &io, NULL, NULL, &m));
-    conr_set_progress(c, stop, &stops);
-    int rc = conr_train(c, m, s, &o, result);
-    conr_images_close(m);
-    conr_close(c);
-    return rc;
-}
-
-static const char *folder(const char *name) {
-    static char path[8][4096];
-    static int at;
-    at = (at + 1) % 8;
-    snprintf(path[at], sizeof path[at], "%s", temporary_path(name));
-    return path[at];
-}
-
-static void assert_same_file(const char *a, const char *b, const char *name) {
-    char path[2][4200];
-    file_map m[2];
-    snprintf(path[0], sizeof path[0], "%s/%s", a, name);
-    snprintf(path[1], sizeof path[1], "%s/%s", b, name);
-    for (int i = 0; i < 2; i++) assert_ok(file_map_open(path[i], &m[i]));
-    if (m[0].size != m[1].size || memcmp(m[0].data, m[1].data, m[0].size))
-        fail_msg("%s and %s differ", path[0], path[1]);
-    for (int i = 0; i < 2; i++) file_map_close(&m[i]);
-}
-
-static void assert_same_run(const char *a, const char *b) {
-    static const char *const names[] = {"model.safetensors", "embeddings.npy", "centroids.npy",
-                                        "labels.csv"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_same_file(a, b, names[i]);
-}
 
 /* A run that is stopped every few steps and resumed ends in the same bits, also with a different
  * number of threads. */
@@ -199,6 +150,135 @@ static void other_settings(void **state) {
     conr_settings_free(s);
 }
 
+/* keep_every keeps the checkpoint of every epoch it names, and each is that epoch's. */
+static void keeps(void **state) {
+    (void)state;
+    conr_settings *s = test_settings("byol");
+    char name[64];
+    assert_ok(conr_settings_set(s, "epochs", "6"));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "3"));
+    assert_ok(conr_settings_set(s, "keep_every", "2"));
+    const char *run = folder("kept");
+    assert_ok(train(s, (conr_train_options){.out = run, .no_report = 1}, 1, 0, NULL));
+    for (int epoch = 0; epoch <= 7; epoch++) {
+        tensors f;
+        snprintf(name, sizeof name, "checkpoint-%04d.safetensors", epoch);
+        bool kept = epoch == 2 || epoch == 3 || epoch == 4 || epoch == 6; /* 3: stage 1 ends */
+        assert_int_equal(is_file(file_in(run, name)), kept);
+        if (!kept) continue;
+        assert_ok(tensors_open(file_in(run, name), &f));
+        assert_int_equal(atoi(tensors_note(&f, "step")), epoch * (TEST_IMAGES / 16));
+        assert_int_equal(atoi(tensors_note(&f, "closed")), epoch);
+        tensors_close(&f);
+    }
+    conr_settings_free(s);
+}
+
+/* Stage 2 entered at an epoch of stage 1 is what a run is whose stage 1 ends there: views, learning
+ * rates and all. */
+static void enters_stage_2_early(void **state) {
+    (void)state;
+    char from[4200];
+    conr_settings *s = test_settings("byol");
+    assert_ok(conr_settings_set(s, "kmeans_warm", "false"));
+    assert_ok(conr_settings_set(s, "keep_every", "1"));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "3"));
+    const char *late = folder("late"), *early = folder("early"), *other = folder("entered");
+    conr_train_options o = {.out = late, .no_report = 1};
+    assert_ok(train(s, o, 1, 0, NULL));
+    snprintf(from, sizeof from, "%s@1", late);
+    o = (conr_train_options){.out = other, .from = from, .stage = 2, .no_report = 1};
+    assert_ok(train(s, o, 1, 0, NULL));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "1"));
+    assert_ok(train(s, (conr_train_options){.out = early, .no_report = 1}, 1, 0, NULL));
+    assert_same_run(early, other);
+    assert_false(same_run(late, other));
+    /* the views of the two stages differ, else this would show nothing */
+    assert_ok(conr_settings_set(s, "stage2_crop_scale", "0.08"));
+    const char *alike = folder("alike");
+    assert_ok(train(s, (conr_train_options){.out = alike, .no_report = 1}, 1, 0, NULL));
+    assert_false(same_run(early, alike));
+    conr_settings_free(s);
+}
+
+/* The mean loss of an epoch that was stopped in the middle is that of all its steps.  The sum of the
+ * losses since the last line of the log is a float, which a stop cuts in two: 1e-6. */
+static void same_mean_loss(void **state) {
+    (void)state;
+    conr_settings *s = test_settings("byol");
+    conr_train_result once, again;
+    assert_ok(conr_settings_set(s, "log_every", "3"));
+    conr_train_options o = {.out = folder("loss"), .no_report = 1};
+    assert_ok(train(s, o, 1, 0, &once));
+    for (int stop = 14; stop <= 16; stop += 2) { /* the last epoch: steps 13 to 16 */
+        char name[32];
+        snprintf(name, sizeof name, "loss-%d", stop);
+        o = (conr_train_options){.out = folder(name), .no_report = 1};
+        assert_int_equal(train(s, o, 1, stop, NULL), CONR_ESTOPPED);
+        o.resume = 1;
+        assert_ok(train(s, o, 1, 0, &again));
+        assert_true(fabs(again.loss - once.loss) <= 1e-6 * fabs(once.loss));
+    }
+    conr_settings_free(s);
+}
+
+/* The compact form: weights in half precision, rounded from those of the whole checkpoint;
+ * statistics and centroids as they are; no momentum. */
+static void compact_types(void **state) {
+    (void)state;
+    tensors all, few;
+    const char *run = folder("cold"); /* of starts_from */
+    assert_ok(tensors_open(file_in(run, "checkpoint-0002.safetensors"), &all));
+    assert_ok(tensors_open(file_in(run, "compact-0002/part-00.safetensors"), &few));
+    assert_false(is_file(file_in(run, "compact-0002/part-01.safetensors")));
+    assert_non_null(tensors_find(&all, "momentum"));
+    assert_int_equal(few.n, all.n - 1);
+    for (int i = 0; i < all.n; i++) {
+        const tensor *a = &all.tensor[i];
+        char name[64];
+        snprintf(name, sizeof name, "%s@0", a->name);
+        const tensor *b = tensors_find(&few, name);
+        if (!strcmp(a->name, "momentum")) {
+            assert_null(b);
+            continue;
+        }
+        assert_non_null(b);
+        bool half = strstr(a->name, "weights") != NULL;
+        assert_int_equal(b->type, half ? TENSOR_F16 : a->type);
+        assert_int_equal(b->count, a->count);
+        for (size_t j = 0; half && j < a->count; j++) {
+            float x;
+            uint16_t h, want;
+            memcpy(&x, (const char *)a->data + 4 * j, sizeof x);
+            memcpy(&h, (const char *)b->data + 2 * j, sizeof h);
+            want = tensor_half(x);
+            assert_int_equal(h, want);
+        }
+        if (!half) assert_memory_equal(a->data, b->data, a->count * tensor_size(a->type));
+    }
+    tensors_close(&all);
+    tensors_close(&few);
+}
+
+/* With kmeans_warm every clustering but the first has one more run, from the last centroids. */
+static void warm_starts(void **state) {
+    (void)state;
+    static char text[2][65536];
+    int runs[2][8] = {0}, lines[2] = {0};
+    const char *of[] = {folder("byol-whole"), folder("cold")}; /* of the tests above */
+    for (int i = 0; i < 2; i++) {
+        evaluations(of[i], text[i], sizeof text[i]);
+        for (char *at = text[i]; (at = strstr(at, "\"runs\":[")) && lines[i] < 8; lines[i]++) {
+            runs[i][lines[i]] = 1;
+            for (; *at != ']'; at++) runs[i][lines[i]] += *at == ',';
+        }
+    }
+    assert_int_equal(lines[0], lines[1]);
+    assert_int_equal(lines[0], 2); /* after epochs 2 and 4 */
+    assert_int_equal(runs[0][0], runs[1][0]);
+    assert_int_equal(runs[0][1], runs[1][1] + 1);
+}
+
 static void rejects(void **state) {
     (void)state;
     static const char *const bad[][3] = {
@@ -225,9 +305,17 @@ static void rejects(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops_and_resumes), cmocka_unit_test(interrupted_checkpoint),
-        cmocka_unit_test(starts_from),       cmocka_unit_test(ends_earlier),
-        cmocka_unit_test(other_settings),    cmocka_unit_test(rejects),
+        cmocka_unit_test(stops_and_resumes),
+        cmocka_unit_test(interrupted_checkpoint),
+        cmocka_unit_test(starts_from),
+        cmocka_unit_test(ends_earlier),
+        cmocka_unit_test(other_settings),
+        cmocka_unit_test(keeps),
+        cmocka_unit_test(enters_stage_2_early),
+        cmocka_unit_test(same_mean_loss),
+        cmocka_unit_test(compact_types),
+        cmocka_unit_test(warm_starts),
+        cmocka_unit_test(rejects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
