@@ -212,13 +212,19 @@ static void interleave(const unsigned char *in, source_layout layout, int w, int
                 *out++ = in[(size_t)k * plane + (size_t)y * step_y + (size_t)x * step_x];
 }
 
+int source_item_bytes(const source_item *it, size_t most, file_bytes *out) {
+    bool its_own;
+    int rc = file_read(it->file, most, out, &its_own);
+    return rc < 0 && its_own ? CONR_EFORMAT : rc;
+}
+
 int source_read(const source *s, int64_t i, int channels, int least, image *out) {
     int rc = 0;
-    file_map map = {0};
+    file_bytes file = {0};
     ASSERT(i >= 0 && i < s->n);
     if (s->item) {
-        TRY(file_map_open(s->item[i].file, &map));
-        TRY(decode(s->item[i].path, map.data, map.size, channels, least, out));
+        TRY(source_item_bytes(&s->item[i], SIZE_MAX, &file));
+        TRY(decode(s->item[i].path, file.data, file.n, channels, least, out));
     } else {
         int64_t index;
         const source_block *b = block_of(s, i, &index);
@@ -232,7 +238,7 @@ int source_read(const source *s, int64_t i, int channels, int least, image *out)
         TRY(image_convert(out, channels));
     }
 done:
-    file_map_close(&map);
+    file_bytes_free(&file);
     return rc;
 }
 

@@ -103,7 +103,8 @@ int source_label(const source *s, int64_t i);
 void source_size(const source *s, int64_t i, int *w, int *h);
 
 /* The pixels of image i, channels 1 or 3; `least` as in decode().  May be called by many threads,
- * each with its own image. */
+ * each with its own image.  CONR_EFORMAT: the image cannot be read; any other failure is not its
+ * fault (memory, file handles, the disk). */
 int source_read(const source *s, int64_t i, int channels, int least, image *out);
 
 /* Removes the images with bad[i] set (found damaged while decoding) and counts them as skipped;

@@ -13,6 +13,7 @@ typedef struct folder {
     const char **file, **sub; /* names of regular files, of folders; links are followed */
     int n_files, n_subs;
     int n_images; /* files whose names end like those of images */
+    bool its_own; /* if it cannot be read: this folder is at fault, not the machine */
 } folder;
 
 int folder_read(source *s, const char *path, folder *out); /* in memory of the source */
@@ -70,6 +71,9 @@ int source_class(source *s, const char *name, size_t n);
 int source_sort_classes(source *s);
 /* Class names from a text file, one per line; their numbers if it has none. */
 int source_class_names(source *s, const char *path, int n_classes);
+/* The file of an image, or its first `most` bytes.  CONR_EFORMAT: this one file cannot be read and
+ * counts as bad; any other failure is the machine's and ends the work, as in source_read. */
+int source_item_bytes(const source_item *it, size_t most, file_bytes *out);
 int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
 int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,

@@ -108,7 +108,7 @@ done:
 /* Sets bad[i] if image i cannot be decoded; `message`: about the first of those. */
 static int decode_all(const source *s, const store *st, const store_options *o, unsigned char *bad,
                       char *message, size_t message_size) {
-    int stop = 0, no_memory = 0;
+    int stop = 0, broken = 0; /* broken: the code of a failure that is not an image's */
     int64_t first_bad = st->n, done_count = 0;
 #pragma omp parallel num_threads(o->threads)
     {
@@ -118,11 +118,14 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
         for (int64_t i = 0; i < st->n; i++) {
             if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) continue;
             int rc = decode_one(s, st, i, o->side, &scratch, &r);
-            if (rc == CONR_ENOMEM) __atomic_store_n(&no_memory, 1, __ATOMIC_RELAXED);
             if (rc < 0) {
                 bad[i] = 1;
 #pragma omp critical
-                if (i < first_bad) {
+                if (!broken && (rc != CONR_EFORMAT || i < first_bad)) {
+                    if (rc != CONR_EFORMAT) {
+                        broken = rc;
+                        __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+                    }
                     first_bad = i;
                     snprintf(message, message_size, "%s", conr_error());
                 }
@@ -137,8 +140,8 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
         image_free(&scratch);
         resizer_free(&r);
     }
+    if (broken) return fail(broken, "%s", message);
     if (stop) return fail(CONR_ESTOPPED, "%s: stopped while decoding; run it again", s->path);
-    if (no_memory) return fail(CONR_ENOMEM, "%s", message);
     return 0;
 }
 
