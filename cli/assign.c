@@ -43,10 +43,9 @@ static int print_result(const arguments *a, const conr_images *m, const int32_t 
     if (flag_on(a, "json")) {
         json_t *object =
             json_pack("{so sI si}", "out", json_name(out), "n", (json_int_t)n, "clusters", K);
-        if (labeled && object)
-            json_object_update_new(object,
-                                   json_pack("{so so so}", "nmi", json_number(s.nmi), "acc",
-                                             json_number(s.acc), "ari", json_number(s.ari)));
+        if (labeled)
+            object = json_merge(object, json_pack("{so so so}", "nmi", json_number(s.nmi), "acc",
+                                                  json_number(s.acc), "ari", json_number(s.ari)));
         return print_json(object);
     }
     if (!flag_on(a, "quiet"))

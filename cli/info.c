@@ -52,7 +52,7 @@ static int print_as_json(const char *src, const conr_images *m, const conr_image
     for (int k = 0; k < i->classes; k++) {
         int64_t count;
         const char *name = conr_images_class(m, k, &count);
-        json_array_append_new(
+        classes = json_push(
             classes, json_pack("{so sI}", "name", json_name(name), "count", (json_int_t)count));
     }
     json_t *first = i->first_skipped ? json_name(i->first_skipped) : json_null();
@@ -107,8 +107,10 @@ static const char *state_of(const char *run) {
 
 /* model: NULL if there is none yet. */
 static int print_run(const char *run, const conr_settings *s, const conr_model *model, bool json) {
-    json_t *scores = run_last_scores(run);
+    json_t *scores;
     conr_model_info i = {0};
+    int rc = run_last_scores(run, &scores);
+    if (rc) return rc;
     if (model) conr_model_about(model, &i);
     if (json) {
         json_t *about = model ? json_pack("{ss ss si si si si}", "encoder", i.encoder, "framework",

@@ -18,7 +18,7 @@ void file_map_close(file_map *m);
 /* A file, or its beginning, in memory.  Unlike a mapping, it cannot be pulled away by a program that
  * truncates the file meanwhile. */
 typedef struct file_bytes {
-    unsigned char *data; /* [n], owned; never NULL after a successful read */
+    unsigned char *data; /* [n], then room for a NUL; owned */
     size_t n;
     size_t size; /* of the file when it was opened */
 } file_bytes;
