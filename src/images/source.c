@@ -29,6 +29,7 @@ void source_close(source *s) {
         for (int i = 0; i < m->n_kept; i++) free(m->kept[i]);
         free(m->map);
         free(m->kept);
+        free(m->used);
         free(m->class_slot);
         arena_free(&m->texts);
         free(m);
@@ -74,8 +75,18 @@ int source_map(source *s, const char *path, file_map *out) {
     if (!more) return fail_memory(path, sizeof *more);
     m->map = more;
     int rc = file_map_open(path, out);
-    if (rc == 0) m->map[m->n_maps++] = *out;
-    return rc;
+    if (rc < 0) return rc;
+    m->map[m->n_maps++] = *out;
+    return source_uses(s, path);
+}
+
+int source_uses(source *s, const char *path) {
+    struct source_memory *m = s->memory;
+    const char **more = realloc(m->used, ((size_t)m->n_used + 1) * sizeof *more);
+    if (!more) return fail_memory(path, sizeof *more);
+    m->used = more;
+    more[m->n_used] = arena_text(source_arena(s), path, strlen(path));
+    return more[m->n_used] ? (m->n_used++, 0) : CONR_ENOMEM;
 }
 
 int source_keep(source *s, void *memory) {
@@ -196,6 +207,30 @@ int source_drop(source *s, const unsigned char *bad, const char *message) {
     ASSERT(s->item || kept == s->n); /* single images of an array cannot be damaged */
     s->n = kept;
     return source_check_skipped(s);
+}
+
+/* Images that cannot be read are no longer in the list: so within a folder of images, whatever is
+ * called like one counts. */
+static bool lies_within(const char *folder, const char *path) {
+    char *root = realpath(folder, NULL), *real = realpath(path, NULL);
+    size_t n = root ? strlen(root) : 0;
+    bool within = root && real && !strncmp(real, root, n) && real[n] == '/';
+    free(root), free(real);
+    return within;
+}
+
+bool source_has_file(const source *s, const char *path) {
+    struct stat out, at;
+    if (stat(path, &out) < 0) return false;
+    if (s->kind == SOURCE_FOLDER || s->kind == SOURCE_TINY)
+        if (name_is_image(path) && lies_within(s->path, path)) return true;
+    const struct source_memory *m = s->memory;
+    int64_t items = s->item ? s->n : 0;
+    for (int64_t i = -1 - m->n_used; i < items; i++) {
+        const char *one = i >= 0 ? s->item[i].file : i == -1 ? s->path : m->used[-2 - i];
+        if (stat(one, &at) == 0 && at.st_dev == out.st_dev && at.st_ino == out.st_ino) return true;
+    }
+    return false;
 }
 
 /* ---- pixels ---------------------------------------------------------------------------------- */

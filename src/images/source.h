@@ -115,6 +115,10 @@ int source_drop(source *s, const unsigned char *bad, const char *message);
  * images, so the last class keeps 1/f; images without a label are removed.  f > 1. */
 int source_thin(source *s, double f);
 
+/* Whether writing to this path would replace a file of the source: an image, readable or not, an
+ * array, its labels, a list. */
+bool source_has_file(const source *s, const char *path);
+
 /* The published constants if this is one of the paper's data sets; else false. */
 bool source_known_norm(const source *s, float mean[3], float deviation[3]);
 

@@ -276,6 +276,7 @@ static int add_annotated(source *s, const char *folder_path) {
     char *images = source_join(s, folder_path, "images");
     if (!list || !images) TRY(CONR_ENOMEM);
     TRY(file_map_open(list, &map));
+    TRY(source_uses(s, list));
     const char *at = (const char *)map.data, *end = at + map.size;
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));

@@ -52,6 +52,8 @@ struct source_memory {
     file_map *map;
     void **kept;
     int n_maps, n_kept;
+    const char **used; /* files other than the items, in texts */
+    int n_used;
     int64_t items_room, labels_room;
     int classes_room, blocks_room;
     int *class_slot; /* hash of names: index + 1, 0 empty; [slots] */
@@ -64,6 +66,7 @@ arena *source_arena(source *s);
 int source_grow(void *array, int64_t *room, int64_t need, size_t size);
 char *source_join(source *s, const char *folder, const char *name); /* NULL with the message set */
 int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
+int source_uses(source *s, const char *path); /* remembers a file that is not an item */
 int source_keep(source *s, void *memory); /* will be free()d with s; at once if this call fails */
 
 /* The number of the class with this name, or -1 for "".  Final only after source_sort_classes. */

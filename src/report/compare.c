@@ -2,6 +2,7 @@
  * group: one row of the table with mean and deviation, one color of the curves. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/status.h"
 #include "conr.h"
 #include "report/folder.h"
@@ -447,6 +448,8 @@ int conr_report_compare(conr *c, const char *const *paths, int n_paths, const ch
     folder *run = NULL;
     file_new f = {0};
     (void)c;
+    /* a sweep has its comparison as its report; a run does not */
+    TRY(output_check(out, NULL, n_paths == 1 && !is_run(paths[0]) ? paths[0] : NULL));
     for (int i = 0; i < n_paths; i++) {
         if (!is_run(paths[i])) {
             TRY(add_sweep(paths[i], &run, &n));
