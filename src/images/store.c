@@ -2,11 +2,11 @@
 #include "images/store.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "images/store_cache.h"
 #include "views/pixels_resize.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,26 +65,6 @@ static bool borrow(const source *s, store *out) {
             out->image[s->block[b].first + i].pixels =
                 s->block[b].data + (size_t)i * s->block[b].stride;
     return true;
-}
-
-/* Free memory in bytes, according to the kernel and to the limit of a container. */
-static uint64_t memory_free(void) {
-    char line[128];
-    uint64_t free_bytes = (uint64_t)1 << 32, limit = UINT64_MAX, used = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64, &free_bytes) == 1) free_bytes <<= 10;
-    if (f) fclose(f);
-    if ((f = fopen("/sys/fs/cgroup/memory.max", "r"))) {
-        if (fscanf(f, "%" SCNu64, &limit) != 1) limit = UINT64_MAX; /* "max" */
-        fclose(f);
-    }
-    if ((f = fopen("/sys/fs/cgroup/memory.current", "r"))) {
-        if (fscanf(f, "%" SCNu64, &used) != 1) used = 0;
-        fclose(f);
-    }
-    limit = limit > used ? limit - used : 0;
-    return free_bytes < limit ? free_bytes : limit;
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -201,7 +181,7 @@ int store_open(source *s, const store_options *o, store *out) {
     if (o->place == STORE_AUTO && borrow(s, out)) goto done;
     bad = calloc((size_t)s->n, 1);
     if (!bad) TRY(fail_memory("list of images", (double)s->n));
-    uint64_t limit = o->memory ? o->memory : memory_free() / 2;
+    uint64_t limit = o->memory ? o->memory : memory_at_hand() / 2;
     if (o->place == STORE_MEMORY || (o->place == STORE_AUTO && out->bytes <= limit))
         TRY(fill_memory(s, o, out, bad));
     else
