@@ -145,5 +145,47 @@ ok kmeans "$run/embeddings.npy" --clusters 2 --out "$run/l.npy"
 ok assign "$run" "$work/photos" --out "$work/photos/a.csv"
 ok assign "$run" "$work/photos" --out "$work/photos/a.csv"
 
+# ---- a place for sorted images that cannot be written is found before the training
+touch "$work/file"
+for place in /proc/sorted /proc/no/such/sorted "$work/file/sorted"; do
+    refused 1 "$place" cluster "$work/photos" --clusters 2 --out "$work/never" --set epochs=1 --sort-into "$place"
+    refused 1 "$place" assign "$run" "$work/photos" --out "$work/never.csv" --sort-into "$place"
+    [ -e "$work/never" ] && complain "--sort-into $place: refused after the training"
+    [ -e "$work/never.csv" ] && complain "--sort-into $place: refused after the assignment"
+done
+mkdir -p "$work/sorted/empty"
+# links lead to the images, also from a source that is named relative to another folder
+(
+    cd "$work"
+    for place in "$work/sorted/a" sorted/b b-here ./c/d/e/; do
+        ok assign run photos --out again.csv --sort-into "$place"
+        [ "$(find -L "$place" -type f | wc -l)" = 100 ] || complain "--sort-into $place from a relative source: $(find -L "$place" -type f | wc -l) images, not 100"
+        [ -z "$(find -L "$place" -type l)" ] || complain "--sort-into $place: links that lead nowhere"
+    done
+    ok assign run photos --out again.csv --sort-into sorted/empty
+    ok assign ../"${work##*/}"/run ./photos/../photos --out again.csv --sort-into "$work/sorted/f"
+    find -L "$work/sorted/f" -name i001.jpg -o -name i004.jpg | while read -r link; do
+        [ "$(readlink "$link")" = "$(realpath "$work/photos/${link##*/}")" ] || complain "$link leads to $(readlink "$link")"
+    done
+    exit $failures
+) || failures=$?
+[ -z "$(find "$work" -name '.conr-*')" ] || complain "--sort-into left $(find "$work" -name '.conr-*')"
+
+# ---- a recipe with a byte order mark, as some editors write it
+{ printf '\xef\xbb\xbf'; cat "$work/tiny.yaml"; } >"$work/marked.yaml"
+ok train --recipe "$work/marked.yaml" --check
+in_out "hidden: 16"
+
+# ---- exit codes: files of unequal length; a sweep with a failed run
+head -50 "$work/a.csv" >"$work/short.csv"
+refused 1 "100" eval --truth "$work/a.csv" --pred "$work/short.csv"
+[ -s "$work/out" ] && complain "eval of unequal files printed $(cat "$work/out")"
+# a batch cannot be larger than the set of images
+"$conr" sweep --recipe "$work/tiny.yaml" --data "$work/photos" --grid batch=32,512 --out "$work/sweep" --quiet --threads 1 >"$work/out" 2>"$work/err"
+got=$?
+[ $got = 1 ] || complain "a sweep with a failed run: exit $got: $(cat "$work/err")"
+in_err "1 of 2 runs failed; sweep.json says why"
+[ "$(grep -c '"error": null' "$work/sweep/sweep.json")" = 1 ] || complain "sweep.json: $(grep '"error"' "$work/sweep/sweep.json")"
+
 [ "$failures" = 0 ] && echo "files behave"
 exit "$failures"
