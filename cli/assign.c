@@ -43,11 +43,10 @@ static int print_result(const arguments *a, const conr_images *m, const int32_t 
     if (flag_on(a, "json")) {
         json_t *object =
             json_pack("{so sI si}", "out", json_name(out), "n", (json_int_t)n, "clusters", K);
-        if (labeled && object)
-            json_object_update_new(object,
-                                   json_pack("{so so so}", "nmi", json_number(s.nmi), "acc",
-                                             json_number(s.acc), "ari", json_number(s.ari)));
-        return print_json(object);
+        if (labeled)
+            object = json_merge(object, json_pack("{so so so}", "nmi", json_number(s.nmi), "acc",
+                                                  json_number(s.acc), "ari", json_number(s.ari)));
+        return print_json(data_add_skipped(object, m));
     }
     if (!flag_on(a, "quiet"))
         fprintf(stderr, "%s: %lld images in %d clusters\n", out, (long long)n, K);
@@ -103,7 +102,8 @@ static int run(const arguments *a) {
     progress_start(c, flag_on(a, "quiet"));
     if (conr_model_open(c, operand(a, 0), &model) < 0)
         rc = library_error();
-    else if ((rc = data_open(c, operand(a, 1), &io, &m)) == EXIT_OK)
+    else if ((rc = data_open(c, operand(a, 1), &io, &m)) == EXIT_OK &&
+             (rc = data_refuse_output(flag_text(a, "out"), operand(a, 0), m)) == EXIT_OK)
         rc = assign(a, c, model, m);
     conr_images_close(m);
     conr_model_close(model);

@@ -51,10 +51,10 @@ static void print_row(const conr_bench_row *r, void *user) {
 }
 
 static void add_row(const conr_bench_row *r, void *user) {
-    json_array_append_new(user,
-                          json_pack("{ss ss sf sf sf sf sf sf}", "op", r->op, "shape", r->shape,
-                                    "seconds", r->seconds, "flops", r->flops, "bytes", r->bytes,
-                                    "share", r->share, "error", r->error, "bound", r->bound));
+    json_t **rows = user;
+    *rows = json_push(*rows, json_pack("{ss ss sf sf sf sf sf sf}", "op", r->op, "shape", r->shape,
+                                       "seconds", r->seconds, "flops", r->flops, "bytes", r->bytes,
+                                       "share", r->share, "error", r->error, "bound", r->bound));
 }
 
 /* Runs one of the benchmarks that give rows. */
@@ -70,7 +70,7 @@ static int bench_rows(conr *c, const char *what, const char *only, double second
     if (conr_bench_peaks(c, &t.flops, &t.bytes) < 0) return library_error();
     if (json) {
         json_t *rows = json_array();
-        int rc = measure(c, what, only, seconds, add_row, rows);
+        int rc = measure(c, what, only, seconds, add_row, &rows);
         if (rc < 0 && !json_array_size(rows)) {
             json_decref(rows);
             return library_error();
@@ -108,7 +108,7 @@ static int bench_train(conr *c, const arguments *a) {
     if (flag_on(a, "json")) {
         json_t *parts = json_object();
         for (int i = 0; i < r.n_parts; i++)
-            json_object_set_new(parts, r.part[i].name, json_real(r.part[i].share));
+            parts = json_put(parts, r.part[i].name, json_real(r.part[i].share));
         return print_json(json_pack(
             "{ss ss ss si sb sb si sf sf sf sf sf sf sf so}", "version", conr_version(), "device",
             conr_device(c), "encoder", o.encoder, "batch", o.batch, "byol", o.byol, "conr", o.conr,

@@ -34,3 +34,17 @@ int data_open(conr *c, const char *src, const conr_images_options *o, conr_image
     data_warn(*out, 0);
     return EXIT_OK;
 }
+
+int data_refuse_output(const char *out, const char *input, const conr_images *m) {
+    if (conr_check_output(out, input) < 0 || (m && conr_images_check_output(m, out) < 0))
+        return library_error();
+    return EXIT_OK;
+}
+
+json_t *data_add_skipped(json_t *object, const conr_images *m) {
+    conr_images_info i;
+    conr_images_about(m, &i);
+    object = json_put(object, "skipped", json_integer((json_int_t)i.skipped));
+    return json_put(object, "first_skipped",
+                    i.first_skipped ? json_name(i.first_skipped) : json_null());
+}

@@ -20,6 +20,13 @@ int data_options(const arguments *a, conr_images_options *out);
  * cannot be read.  0, or an exit code after a message. */
 int data_open(conr *c, const char *src, const conr_images_options *o, conr_images **out);
 
+/* Refuses to write to `out` if that is one of the files of the images (m may be NULL), the file
+ * `input` (may be NULL), or a file of a run.  0, or an exit code after a message. */
+int data_refuse_output(const char *out, const char *input, const conr_images *m);
+
+/* Adds how many images cannot be read, and the first of them, to the result of a verb. */
+json_t *data_add_skipped(json_t *object, const conr_images *m);
+
 /* Warns if more than `skipped` images have been dropped by now. */
 void data_warn(const conr_images *m, int64_t skipped);
 

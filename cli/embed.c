@@ -31,7 +31,9 @@ static int run(const arguments *a) {
         rc = library_error();
         goto done;
     }
-    if ((rc = data_open(c, operand(a, 1), &io, &m))) goto done;
+    if ((rc = data_open(c, operand(a, 1), &io, &m)) ||
+        (rc = data_refuse_output(out, operand(a, 0), m)))
+        goto done;
     conr_images_about(m, &before);
     if (conr_embed(c, model, m, &x, &n, &d) < 0 || conr_write_floats(out, x, n, d) < 0) {
         rc = library_error();
@@ -39,8 +41,9 @@ static int run(const arguments *a) {
     }
     data_warn(m, before.skipped);
     if (flag_on(a, "json"))
-        rc = print_json(
-            json_pack("{so sI sI}", "out", json_name(out), "n", (json_int_t)n, "d", (json_int_t)d));
+        rc = print_json(data_add_skipped(
+            json_pack("{so sI sI}", "out", json_name(out), "n", (json_int_t)n, "d", (json_int_t)d),
+            m));
     else if (!flag_on(a, "quiet"))
         fprintf(stderr, "%s: %lld images, %lld features each\n", out, (long long)n, (long long)d);
 done:

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include "conr.h"
+#include "data.h"
 #include "run.h"
 
 #include <stdio.h>
@@ -30,7 +31,9 @@ static int run(const arguments *a) {
     if (!format) return usage_error("--format: is missing; give onnx or safetensors");
     if (strcmp(format, "onnx") && strcmp(format, "safetensors"))
         return usage_error("--format %s: no such format; give onnx or safetensors", format);
-    if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+    if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
+        (rc = data_refuse_output(out, operand(a, 0), NULL)))
+        return rc;
     conr_model *model = NULL;
     conr_model_info i;
     conr *c = NULL;

@@ -8,11 +8,17 @@
 #include "recipe.h"
 #include "run.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const flag flags[] = {DATA_FLAGS, {0}};
+static const flag flags[] = {
+    {"paths", NULL, NULL, "print the path of every image that can be read, one per line"},
+    {"paths0", NULL, NULL, "the same with a zero byte after each, for names with line breaks"},
+    DATA_FLAGS,
+    {0},
+};
 
 enum { CLASSES_SHOWN = 30 }; /* in text; --json lists them all */
 
@@ -52,7 +58,7 @@ static int print_as_json(const char *src, const conr_images *m, const conr_image
     for (int k = 0; k < i->classes; k++) {
         int64_t count;
         const char *name = conr_images_class(m, k, &count);
-        json_array_append_new(
+        classes = json_push(
             classes, json_pack("{so sI}", "name", json_name(name), "count", (json_int_t)count));
     }
     json_t *first = i->first_skipped ? json_name(i->first_skipped) : json_null();
@@ -63,6 +69,52 @@ static int print_as_json(const char *src, const conr_images *m, const conr_image
         i->height[0], i->height[1], "channels", i->channels, "classes", classes));
 }
 
+/* ---- --paths --------------------------------------------------------------------------------- */
+
+/* Whole lines or nothing: a name with a line break would look like two. */
+static int check_lines(conr_images *m, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const char *path = conr_images_path(m, i);
+        if (strpbrk(path, "\n\r")) {
+            char *word = shell_word(path);
+            for (char *c = word; *c; c++)
+                if (iscntrl((unsigned char)*c)) *c = '?';
+            int rc = failed("%s: has a line break in its name; use --paths0 or --json", word);
+            free(word);
+            return rc;
+        }
+    }
+    return EXIT_OK;
+}
+
+static int print_paths(const arguments *a, conr *c, conr_images *m) {
+    static char what[] = "images";
+    conr_images_info before, i;
+    int rc;
+    conr_images_about(m, &before);
+    /* a header may be fine and the rest missing */
+    if (conr_images_check(c, m, progress_count, what) < 0) return library_error();
+    progress_end();
+    data_warn(m, before.skipped);
+    conr_images_about(m, &i);
+    if (flag_on(a, "json")) {
+        json_t *paths = json_array();
+        for (int64_t k = 0; k < i.n; k++)
+            paths = json_push(paths, json_name(conr_images_path(m, k)));
+        return print_json(
+            data_add_skipped(json_pack("{so sI so}", "source", json_name(operand(a, 0)), "images",
+                                       (json_int_t)i.n, "paths", paths),
+                             m));
+    }
+    bool zero = flag_on(a, "paths0");
+    if (!zero && (rc = check_lines(m, i.n))) return rc;
+    for (int64_t k = 0; k < i.n; k++) {
+        fputs(conr_images_path(m, k), stdout);
+        putchar(zero ? 0 : '\n');
+    }
+    return finish_output();
+}
+
 static int describe_source(conr *c, const arguments *a) {
     conr_images_options o;
     conr_images_info info;
@@ -70,8 +122,11 @@ static int describe_source(conr *c, const arguments *a) {
     int rc = data_options(a, &o);
     if (rc || (rc = data_open(c, operand(a, 0), &o, &m))) return rc;
     conr_images_about(m, &info);
-    rc = flag_on(a, "json") ? print_as_json(operand(a, 0), m, &info)
-                            : print_text(operand(a, 0), m, &info);
+    if (flag_on(a, "paths") || flag_on(a, "paths0"))
+        rc = print_paths(a, c, m);
+    else
+        rc = flag_on(a, "json") ? print_as_json(operand(a, 0), m, &info)
+                                : print_text(operand(a, 0), m, &info);
     conr_images_close(m);
     return rc;
 }
@@ -107,8 +162,10 @@ static const char *state_of(const char *run) {
 
 /* model: NULL if there is none yet. */
 static int print_run(const char *run, const conr_settings *s, const conr_model *model, bool json) {
-    json_t *scores = run_last_scores(run);
+    json_t *scores;
     conr_model_info i = {0};
+    int rc = run_last_scores(run, &scores);
+    if (rc) return rc;
     if (model) conr_model_about(model, &i);
     if (json) {
         json_t *about = model ? json_pack("{ss ss si si si si}", "encoder", i.encoder, "framework",
@@ -153,10 +210,16 @@ static int run(const arguments *a) {
     int threads, rc;
     conr_images_options o; /* of a source; mistakes are reported for a run, too */
     conr *c;
+    bool is_run = run_has(operand(a, 0), "options.yaml");
+    bool lines = flag_on(a, "paths"), zeros = flag_on(a, "paths0");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) || (rc = data_options(a, &o))) return rc;
+    if (lines && zeros) return usage_error("--paths: given with --paths0; leave one out");
+    if (is_run && (lines || zeros))
+        return usage_error("--paths: needs a source of images; the paths of a run are in its "
+                           "labels.csv");
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
     progress_start(c, flag_on(a, "quiet"));
-    rc = run_has(operand(a, 0), "options.yaml") ? describe_run(c, a) : describe_source(c, a);
+    rc = is_run ? describe_run(c, a) : describe_source(c, a);
     conr_close(c);
     return rc;
 }
@@ -173,7 +236,12 @@ const verb verb_info = {
         "  - IDX files, gzipped or not; a .npy array of uint8 [n,h,w] or [n,h,w,3]\n"
         "  - a text file with one path per line, optionally followed by a tab and a label\n"
         "RUN is a run folder: prints its state, its latest scores and its settings.\n"
-        "\nExample: conr info photos/ --json\n",
+        "--paths lists the images in the order of the rows that every other verb writes.  It "
+        "decodes\n"
+        "them all, since only that tells which can be read; the others are counted in a "
+        "warning.\n"
+        "\nExample: conr info photos/ --json\n"
+        "         conr info photos/ --paths >paths.txt\n",
     .low = 1,
     .high = 1,
     .flags = flags,

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include "conr.h"
+#include "data.h"
 #include "progress.h"
 
 #include <stdbool.h>
@@ -54,9 +55,9 @@ static int read_options(const arguments *a, conr_kmeans_options *o) {
     return 0;
 }
 
-/* Clusters the features and writes what was asked for. */
-static int cluster(const arguments *a, conr *c, const float *x, int64_t n, int64_t d,
-                   conr_kmeans_options *o, int low, int high) {
+/* Clusters the features and writes what was asked for.  m: the images, or NULL. */
+static int cluster(const arguments *a, conr *c, const conr_images *m, const float *x, int64_t n,
+                   int64_t d, conr_kmeans_options *o, int low, int high) {
     conr_kmeans_history history = {0};
     float *centroids = NULL;
     int32_t *labels = NULL;
@@ -81,12 +82,13 @@ static int cluster(const arguments *a, conr *c, const float *x, int64_t n, int64
         goto done;
     }
     rc = EXIT_OK;
-    if (flag_on(a, "json"))
-        rc = print_json(json_pack("{ss sI sI si sf si sI}", "out", flag_text(a, "out"), "n",
-                                  (json_int_t)n, "d", (json_int_t)d, "clusters", o->clusters,
-                                  "objective", history.objective, "iterations", history.steps,
-                                  "seed", (json_int_t)o->seed));
-    else if (!flag_on(a, "quiet"))
+    if (flag_on(a, "json")) {
+        json_t *object = json_pack("{so sI sI si so si sI}", "out", json_name(flag_text(a, "out")),
+                                   "n", (json_int_t)n, "d", (json_int_t)d, "clusters", o->clusters,
+                                   "objective", json_number(history.objective), "iterations",
+                                   history.steps, "seed", (json_int_t)o->seed);
+        rc = print_json(m ? data_add_skipped(object, m) : object);
+    } else if (!flag_on(a, "quiet"))
         fprintf(stderr, "%s: %d clusters of %lld rows, objective %.9g, seed %llu\n",
                 flag_text(a, "out"), o->clusters, (long long)n, history.objective,
                 (unsigned long long)o->seed);
@@ -133,30 +135,58 @@ static int print_scores(const conr_images *m, const char *labels_path) {
     return rc == EXIT_OK ? finish_output() : rc;
 }
 
+/* Opens images and takes their pixels.  0, or an exit code after a message. */
+static int read_pixels(const arguments *a, conr *c, int size, conr_images **m, float **x,
+                       int64_t *n, int64_t *d) {
+    conr_images_options o = conr_images_defaults();
+    conr_images_info before;
+    const char *to = flag_text(a, "centroids");
+    int rc;
+    if ((rc = data_open(c, operand(a, 0), &o, m)) ||
+        (rc = data_refuse_output(flag_text(a, "out"), NULL, *m)) ||
+        (to && (rc = data_refuse_output(to, NULL, *m))))
+        return rc;
+    conr_images_about(*m, &before);
+    if (conr_images_pixels(c, *m, size ? size : default_size(*m), x, n, d) < 0)
+        return library_error();
+    data_warn(*m, before.skipped);
+    return EXIT_OK;
+}
+
+/* Neither output may be the input, a file of a run, or the other output. */
+static int check_outputs(const arguments *a) {
+    const char *out = flag_text(a, "out"), *to = flag_text(a, "centroids"), *src = operand(a, 0);
+    int rc = data_refuse_output(out, is_matrix(src) ? src : NULL, NULL);
+    if (rc || !to || (rc = data_refuse_output(to, is_matrix(src) ? src : NULL, NULL))) return rc;
+    if (conr_check_output(to, out) < 0)
+        return failed("--centroids %s: is the same file as --out; write to another one", to);
+    return EXIT_OK;
+}
+
 static int run(const arguments *a) {
     conr_kmeans_options o;
-    conr_images_options io = conr_images_defaults();
     int threads, low, high, size = 0, rc;
     if (!flag_text(a, "out")) return usage_error("--out: is missing; give the file to write");
     if ((rc = read_clusters(a, &low, &high)) || (rc = read_options(a, &o)) ||
         (rc = flag_int(a, "threads", 0, 1024, &threads)) ||
-        (flag_on(a, "size") && (rc = flag_int(a, "size", 1, 1024, &size))))
+        (flag_on(a, "size") && (rc = flag_int(a, "size", 1, 1024, &size))) ||
+        (rc = check_outputs(a)))
         return rc;
     conr *c = NULL;
     conr_images *m = NULL;
     float *x = NULL;
     int64_t n, d;
     const char *src = operand(a, 0);
-    bool ok = conr_open(flag_text(a, "device"), threads, &c) == 0;
-    if (ok && is_matrix(src)) {
-        ok = conr_read_features(src, &x, &n, &d) == 0;
-    } else if (ok) {
-        ok = conr_images_open(c, src, &io, NULL, NULL, &m) == 0;
-        ok = ok && conr_images_pixels(c, m, size ? size : default_size(m), &x, &n, &d) == 0;
+    if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
+    progress_start(c, flag_on(a, "quiet"));
+    if (!is_matrix(src))
+        rc = read_pixels(a, c, size, &m, &x, &n, &d);
+    else if (conr_read_features(src, &x, &n, &d) < 0)
+        rc = library_error();
+    if (rc == EXIT_OK) {
+        conr_set_together(c, 1);
+        rc = cluster(a, c, m, x, n, d, &o, low, high);
     }
-    if (ok) progress_start(c, flag_on(a, "quiet"));
-    if (ok) conr_set_together(c, 1);
-    rc = ok ? cluster(a, c, x, n, d, &o, low, high) : library_error();
     if (rc == EXIT_OK && m && !flag_on(a, "json") && conr_rank(NULL) == 0)
         rc = print_scores(m, flag_text(a, "out"));
     conr_free(x);
@@ -169,13 +199,16 @@ const verb verb_kmeans = {
     .name = "kmeans",
     .operands = "F.npy|SRC --clusters K --out L.npy",
     .summary = "Run k-means on any feature matrix, or on raw pixels",
-    .text = "Keeps the best of several runs from greedy k-means++ seeds.  The same seed gives the "
-            "same\n"
-            "labels for any number of threads.  Anything but a .npy file is taken as a source of\n"
-            "images whose raw pixels are the features, as a baseline; if they have labels, prints "
-            "NMI,\n"
-            "ACC and ARI.\n"
-            "\nExample: conr kmeans features.npy --clusters auto:2-30 --out labels.npy\n",
+    .text =
+        "Keeps the best of several runs from greedy k-means++ seeds.  The same seed gives the "
+        "same\n"
+        "labels for any number of threads.  Anything but a .npy file is taken as a source of\n"
+        "images whose raw pixels are the features, as a baseline; if they have labels, prints "
+        "NMI,\n"
+        "ACC and ARI.  Images that cannot be read are left out, with a warning: row i is image i "
+        "of\n"
+        "conr info SRC --paths.\n"
+        "\nExample: conr kmeans features.npy --clusters auto:2-30 --out labels.npy\n",
     .low = 1,
     .high = 1,
     .flags = flags,

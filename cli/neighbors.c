@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include "conr.h"
+#include "data.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -43,7 +44,9 @@ static int run(const arguments *a) {
     int threads, rc;
     const char *out = flag_text(a, "out");
     if (!out) return usage_error("--out: is missing; give the file to write");
-    if ((rc = read_options(a, &o)) || (rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
+    if ((rc = read_options(a, &o)) || (rc = flag_int(a, "threads", 0, 1024, &threads)) ||
+        (rc = data_refuse_output(out, operand(a, 0), NULL)))
+        return rc;
 
     conr *c = NULL;
     float *x = NULL;
@@ -70,8 +73,8 @@ static int run(const arguments *a) {
     }
     rc = EXIT_OK;
     if (flag_on(a, "json"))
-        rc = print_json(json_pack("{ss sI sI sI ss}", "out", out, "n", (json_int_t)n, "d",
-                                  (json_int_t)d, "k", (json_int_t)k, "metric",
+        rc = print_json(json_pack("{so sI sI sI ss}", "out", json_name(out), "n", (json_int_t)n,
+                                  "d", (json_int_t)d, "k", (json_int_t)k, "metric",
                                   flag_text(a, "metric")));
     else if (!flag_on(a, "quiet"))
         fprintf(stderr, "%s: %lld lists of %lld neighbors\n", out, (long long)n, (long long)k);

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,12 +77,10 @@ int finish_output(void) {
 }
 
 int print_json(json_t *object) {
-    if (!object) {
-        fprintf(stderr, "conr: JSON: out of memory; close other programs\n");
-        return EXIT_FAILED;
-    }
-    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
+    char *text = json_write(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(object);
+    if (!text) return failed("JSON: out of memory; close other programs");
+    puts(text);
+    free(text);
     return finish_output();
 }

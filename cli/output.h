@@ -2,7 +2,7 @@
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
-#include <jansson.h>
+#include "json.h"
 
 /* Exit codes; EXIT_INTERRUPTED is in progress.h. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -17,8 +17,8 @@ int library_error(void);
 /* Silences this process from now on, except for an error that no other rank has. */
 void be_silent(void);
 
-/* Prints one JSON object to stdout and releases it.  Returns EXIT_OK, or EXIT_FAILED after a
- * message if it could not be written. */
+/* Prints one JSON object to stdout and releases it: all of it, or nothing if memory is short (then
+ * the object may also be NULL).  Returns EXIT_OK, or EXIT_FAILED after a message. */
 int print_json(json_t *object);
 /* Flushes stdout.  Returns EXIT_OK, or EXIT_FAILED after a message (full disk, closed pipe). */
 int finish_output(void);

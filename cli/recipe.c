@@ -136,7 +136,7 @@ json_t *recipe_json(const conr_settings *s) {
     conr_setting_info i;
     char text[SETTING_SIZE];
     for (int k = 0; conr_setting(k, &i); k++)
-        json_object_set_new(out, i.key, value_json(i.allowed, setting_text(s, i.key, text)));
+        out = json_put(out, i.key, value_json(i.allowed, setting_text(s, i.key, text)));
     return out;
 }
 
@@ -190,9 +190,9 @@ int recipe_print_list(bool json) {
     }
     for (int k = 0; conr_setting(k, &i); k++) {
         if (json) {
-            json_array_append_new(rows, json_pack("{ss so ss ss}", "key", i.key, "default",
-                                                  value_json(i.allowed, i.initial), "allowed",
-                                                  i.allowed, "help", i.help));
+            rows = json_push(rows, json_pack("{ss so ss ss}", "key", i.key, "default",
+                                             value_json(i.allowed, i.initial), "allowed", i.allowed,
+                                             "help", i.help));
             continue;
         }
         char key[SETTING_SIZE];

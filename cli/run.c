@@ -68,25 +68,29 @@ void run_make_parents(const char *path) {
     free(part);
 }
 
-json_t *run_last_scores(const char *run) {
+int run_last_scores(const char *run, json_t **out) {
     char *path = path_in(run, "log.jsonl"), *line = NULL;
     size_t room = 0;
-    json_t *last = NULL;
+    bool scarce;
+    int rc = EXIT_OK;
+    *out = NULL;
     FILE *f = fopen(path, "r");
-    free(path);
-    while (f && getline(&line, &room, f) > 0) {
+    while (f && rc == EXIT_OK && getline(&line, &room, f) > 0) {
         if (!strstr(line, "\"nmi\"") && !strstr(line, "\"silhouette\"")) continue;
-        json_t *object = json_loads(line, 0, NULL); /* a truncated line is skipped */
+        json_t *object = json_read(line, &scarce); /* a truncated line is skipped */
+        if (scarce) rc = failed("%s: out of memory; close other programs", path);
         if (!json_is_object(object)) {
             json_decref(object);
             continue;
         }
-        json_decref(last);
-        last = object;
+        json_decref(*out);
+        *out = object;
     }
+    if (rc != EXIT_OK) json_decref(*out), *out = NULL;
     free(line);
+    free(path);
     if (f) fclose(f);
-    return last;
+    return rc;
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -190,13 +194,12 @@ void run_print(const char *run, const conr_images *m, const conr_train_result *r
     print_files(run);
 }
 
-static void add_sizes(json_t *object, const char *run, int K) {
+static json_t *add_sizes(json_t *object, const char *run, int K) {
     int64_t *size = cluster_sizes(run, &K);
     json_t *sizes = json_array();
-    for (int k = 0; size && k < K; k++)
-        json_array_append_new(sizes, json_integer((json_int_t)size[k]));
-    json_object_set_new(object, "sizes", sizes);
+    for (int k = 0; size && k < K; k++) sizes = json_push(sizes, json_integer((json_int_t)size[k]));
     free(size);
+    return json_put(object, "sizes", sizes);
 }
 
 json_t *run_json(const char *run, const conr_images *m, const conr_train_result *r) {
@@ -207,28 +210,27 @@ json_t *run_json(const char *run, const conr_images *m, const conr_train_result 
                             "images", (json_int_t)r->images, "skipped", (json_int_t)i.skipped,
                             "seconds", json_number(r->seconds), "images_per_second",
                             json_number(r->images_per_s), "loss", json_number(r->loss));
-    if (!out) return NULL;
     if (r->labeled) {
-        json_object_set_new(out, "nmi", json_number(r->scores.nmi));
-        json_object_set_new(out, "acc", json_number(r->scores.acc));
-        json_object_set_new(out, "ari", json_number(r->scores.ari));
-        json_object_set_new(out, "balanced_acc", json_number(r->scores.balanced_acc));
-        json_object_set_new(out, "knn", json_number(r->knn));
-        json_object_set_new(out, "classes", json_integer(r->scores.classes));
+        out = json_put(out, "nmi", json_number(r->scores.nmi));
+        out = json_put(out, "acc", json_number(r->scores.acc));
+        out = json_put(out, "ari", json_number(r->scores.ari));
+        out = json_put(out, "balanced_acc", json_number(r->scores.balanced_acc));
+        out = json_put(out, "knn", json_number(r->knn));
+        out = json_put(out, "classes", json_integer(r->scores.classes));
     }
-    json_object_set_new(out, "silhouette", json_number(r->silhouette));
-    add_sizes(out, run, r->clusters);
-    return out;
+    out = json_put(out, "silhouette", json_number(r->silhouette));
+    return add_sizes(out, run, r->clusters);
 }
 
 int run_print_finished(const char *run, bool json) {
-    json_t *scores = run_last_scores(run);
+    json_t *scores;
+    int rc = run_last_scores(run, &scores);
+    if (rc) return rc;
     if (json) {
         json_t *out = json_pack("{so sb}", "run", json_name(run), "finished", 1);
-        json_object_update_missing(out, scores);
-        add_sizes(out, run, (int)json_integer_value(json_object_get(scores, "clusters")));
-        json_decref(scores);
-        return print_json(out);
+        int K = (int)json_integer_value(json_object_get(scores, "clusters"));
+        if (scores) out = json_merge(out, scores);
+        return print_json(add_sizes(out, run, K));
     }
     print_name(run);
     puts(" is already finished");

@@ -18,8 +18,8 @@ int run_refuse_begun(const char *run);
 void run_make_parents(const char *path);
 
 /* The last line of log.jsonl with scores (without labels: a silhouette); NULL: none.  Released by
- * json_decref. */
-json_t *run_last_scores(const char *run);
+ * json_decref.  0, or EXIT_FAILED after a message. */
+int run_last_scores(const char *run, json_t **out);
 
 /* Runs conr_train; if it is stopped, tells the user how to continue: `again`, or with NULL, conr
  * train --resume.  *why: the code that conr_train returned; why may be NULL.  0, or an exit code

@@ -175,7 +175,7 @@ static int replace_file(const char *folder, const char *name, const char *text) 
 }
 
 static int save_report(const sweep *w) {
-    char *text = json_dumps(w->report, JSON_INDENT(2));
+    char *text = json_write(w->report, JSON_INDENT(2));
     if (!text) return failed("sweep.json: out of memory; close other programs");
     int rc = replace_file(w->out, "sweep.json", text);
     free(text);
@@ -193,8 +193,9 @@ static int check_shared(const sweep *w, const json_t *settings, const char *from
         const json_t *now = json_object_get(settings, key);
         bool own = !strcmp(key, "seed") || !strcmp(key, "version") || !strcmp(key, "device");
         if (!now || own || json_equal(now, value)) continue;
-        char *a = json_dumps(value, SHORT), *b = json_dumps(now, SHORT);
-        rc = failed("%s: its runs have %s %s, not %s; give another --out", w->out, key, a, b);
+        char *a = json_write(value, SHORT), *b = json_write(now, SHORT);
+        rc = failed("%s: its runs have %s %s, not %s; give another --out", w->out, key,
+                    a ? a : "another value", b ? b : "this one");
         free(a);
         free(b);
         break;
@@ -219,8 +220,8 @@ static int begin_report(sweep *w) {
     for (int i = 0; i < w->n_axes; i++) {
         json_t *values = json_array();
         for (int j = 0; j < w->axis[i].n; j++)
-            json_array_append_new(values, json_name(w->axis[i].value[j]));
-        json_object_set_new(grid, w->axis[i].key, values);
+            values = json_push(values, json_name(w->axis[i].value[j]));
+        grid = json_put(grid, w->axis[i].key, values);
     }
     int rc = check_shared(w, settings, from);
     w->report =
@@ -280,7 +281,7 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
                            "repeat the command to continue", &result, &why);
     }
     *lasting = rc != EXIT_OK && (!w->images || is_lasting(why));
-    if (rc == EXIT_OK) scores = run_last_scores(run);
+    if (rc == EXIT_OK && (rc = run_last_scores(run, &scores))) *lasting = true;
     *out = json_pack("{so si so so}", "run", json_name(run), "seed", seed, "scores",
                      scores ? scores : json_null(), "error",
                      rc == EXIT_OK ? json_null() : json_name(conr_error()));
@@ -290,7 +291,7 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
 }
 
 /* Mean and sample deviation of each score, over the runs that have it. */
-static void add_means(json_t *combination) {
+static int add_means(json_t *combination) {
     const json_t *runs = json_object_get(combination, "runs"), *r;
     json_t *mean = json_object(), *deviation = json_object();
     size_t at;
@@ -306,30 +307,33 @@ static void add_means(json_t *combination) {
             if (json_is_number(x)) squares += pow(json_number_value(x) - sum / n, 2);
         }
         if (n == 0) continue;
-        json_object_set_new(mean, scores_of[i], json_number(sum / n));
-        json_object_set_new(deviation, scores_of[i],
-                            n > 1 ? json_number(sqrt(squares / (n - 1))) : json_null());
+        mean = json_put(mean, scores_of[i], json_number(sum / n));
+        deviation = json_put(deviation, scores_of[i],
+                             n > 1 ? json_number(sqrt(squares / (n - 1))) : json_null());
     }
-    json_object_set_new(combination, "mean", mean);
-    json_object_set_new(combination, "deviation", deviation);
+    /* both are tried, since both have to be released */
+    bool short_of = json_object_set_new(combination, "mean", mean) < 0;
+    if (json_object_set_new(combination, "deviation", deviation) < 0 || short_of)
+        return failed("sweep.json: out of memory; close other programs");
+    return EXIT_OK;
 }
 
 static int do_combination(sweep *w, int which) {
     json_t *settings = json_object(), *runs = json_array();
     for (int i = 0; i < w->n_axes; i++)
-        json_object_set_new(settings, w->axis[i].key, json_name(value_of(w, which, i)));
+        settings = json_put(settings, w->axis[i].key, json_name(value_of(w, which, i)));
     json_t *entry = json_pack("{so so}", "settings", settings, "runs", runs);
-    if (!entry) return failed("sweep.json: out of memory; close other programs");
-    json_array_append_new(json_object_get(w->report, "combinations"), entry);
+    if (!entry || json_array_append_new(json_object_get(w->report, "combinations"), entry) < 0)
+        return failed("sweep.json: out of memory; close other programs");
     for (int i = 0; i < w->seeds; i++) {
         json_t *r = NULL;
         bool lasting;
         int rc = do_run(w, which, w->seed + i, &r, &lasting);
-        if (lasting || !r) return json_decref(r), rc ? rc : EXIT_FAILED;
+        if (lasting) return json_decref(r), rc;
+        if (!r || json_array_append_new(runs, r) < 0)
+            return failed("sweep.json: out of memory; close other programs");
         w->n_failed += rc != EXIT_OK; /* already reported; the other runs may succeed */
-        json_array_append_new(runs, r);
-        add_means(entry);
-        if ((rc = save_report(w))) return rc;
+        if ((rc = add_means(entry)) || (rc = save_report(w))) return rc;
     }
     return EXIT_OK;
 }

@@ -1,4 +1,4 @@
-/* text.c: names, numbers and times as text and JSON. */
+/* text.c: names, numbers and times as text. */
 #include "text.h"
 
 #include <ctype.h>
@@ -10,20 +10,6 @@
 void print_name(const char *name) {
     for (; *name; name++) putchar(iscntrl((unsigned char)*name) ? '?' : *name);
 }
-
-json_t *json_name(const char *name) {
-    json_t *text = json_string(name);
-    if (text) return text;
-    size_t n = strlen(name);
-    char *plain = malloc(n + 1);
-    if (!plain) return json_null();
-    for (size_t i = 0; i <= n; i++) plain[i] = (unsigned char)name[i] < 128 ? name[i] : '?';
-    text = json_string(plain);
-    free(plain);
-    return text;
-}
-
-json_t *json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 const char *time_text(double seconds, char *out) {
     long s = seconds > 0 ? lround(fmin(seconds, 1e9)) : 0;

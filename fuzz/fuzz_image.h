@@ -12,7 +12,7 @@
 static inline void fuzz_image(const uint8_t *bytes, size_t n) {
     decode_head head;
     image out = {0};
-    int probed = decode_probe("fuzz", bytes, n, &head);
+    int probed = decode_probe("fuzz", bytes, n, n, &head, NULL);
     /* large images only cost time: it is enough to decode them reduced */
     if (probed == 0 && (long)head.w * head.h <= 1 << 20) {
         if (decode("fuzz", bytes, n, 3, 0, &out) == 0 && (out.w != head.w || out.h != head.h))

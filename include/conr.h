@@ -417,6 +417,10 @@ CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t ro
 CONR_API int conr_write_floats(const char *path, const float *values, int64_t rows,
                                int64_t columns);
 
+/* Fails if writing to `out` would replace the file `input` (NULL: none), or a file that a run or a
+ * sweep keeps in its folder: for use before long work.  Links are followed. */
+CONR_API int conr_check_output(const char *out, const char *input);
+
 /* Releases what the library allocated; NULL is fine. */
 CONR_API void conr_free(void *p);
 
@@ -470,6 +474,13 @@ CONR_API int conr_images_label(const conr_images *m, int64_t i);
 
 /* The path of image i < n, or "name#index" for an item of an array.  Valid until the next call. */
 CONR_API const char *conr_images_path(conr_images *m, int64_t i);
+
+/* Decodes every image and drops those that cannot be read, which only then are all known: what is
+ * left are the images that every other call uses, in their order.  on_count may be NULL. */
+CONR_API int conr_images_check(conr *c, conr_images *m, conr_on_count *on_count, void *user);
+
+/* As conr_check_output, for all files that the images are in, also those that cannot be read. */
+CONR_API int conr_images_check_output(const conr_images *m, const char *out);
 
 /* Raw pixels as features, the baseline of any clustering: each image is squashed to size x size and
  * becomes one row, pixel by pixel with channels last, values in [0,1].  Images whose pixels turn

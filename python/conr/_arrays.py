@@ -49,6 +49,17 @@ def matrix(x: Any, name: str = "features", columns: Optional[int] = None) -> np.
     return np.ascontiguousarray(a, np.float32)
 
 
+def narrowed(a: np.ndarray, dtype: Any, name: str) -> np.ndarray:
+    """Integers as another type, row-major; refused if one of them does not fit."""
+    if a.size and a.dtype.kind in "iu" and not np.can_cast(a.dtype, dtype):
+        bounds = np.iinfo(dtype)
+        low, high = int(a.min()), int(a.max())
+        if low < bounds.min or high > bounds.max:
+            raise InvalidError(f"{name}: holds {low if low < bounds.min else high}; give integers "
+                               f"from {bounds.min} to {bounds.max}")
+    return np.ascontiguousarray(a, dtype)
+
+
 def vector(x: Any, dtype: Any, n: Optional[int], name: str) -> np.ndarray:
     """x as [n] integers (or bools) of the given type."""
     a = as_numpy(x)
@@ -56,7 +67,7 @@ def vector(x: Any, dtype: Any, n: Optional[int], name: str) -> np.ndarray:
         wanted = "[n]" if n is None else f"[{n}]"
         raise InvalidError(f"{name}: {a.dtype} of shape {list(a.shape)}; give integers of shape "
                            f"{wanted}")
-    return np.ascontiguousarray(a, dtype)
+    return narrowed(a, dtype, name)
 
 
 def address(a: Any) -> Optional[int]:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import numpy as np
 
 from ._arrays import as_numpy, taken
-from ._library import CImagesInfo, Context, InvalidError, check, lib
+from ._library import CImagesInfo, Context, InvalidError, check, integer, lib, text
 
 
 def _array_of(x: Any) -> np.ndarray:
@@ -29,6 +29,15 @@ def is_path(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike))
 
 
+def _line_of(path: Any) -> bytes:
+    """A line of a list.  The empty label keeps tabs and the like at the end of a name."""
+    encoded = text(Path(path).absolute(), "path")
+    if b"\n" in encoded:
+        raise InvalidError(f"path {os.fspath(path)!r}: contains a line break, which a list cannot "
+                           "hold; give its folder, or rename it")
+    return encoded + b"\t-1\n"
+
+
 @contextlib.contextmanager
 def _on_disk(source: Any) -> Iterator[str]:
     """The source as a path; arrays and lists of paths are written to a temporary file."""
@@ -39,8 +48,7 @@ def _on_disk(source: Any) -> Iterator[str]:
         listed = isinstance(source, (list, tuple)) and all(is_path(p) for p in source)
         path = Path(folder) / ("images.txt" if listed else "images.npy")
         if listed:
-            path.write_text("".join(f"{Path(p).absolute()}\n" for p in source),
-                            errors="surrogateescape")
+            path.write_bytes(b"".join(_line_of(p) for p in source))
         else:
             np.save(path, _array_of(source))
         yield str(path)
@@ -74,6 +82,7 @@ class Images:
     def pixels(self, size: int) -> np.ndarray:
         """float32 [n, size, size, channels] in [0, 1]."""
         data, n, d = POINTER(c_float)(), c_int64(), c_int64()
+        size = integer(size, "size")
         check(lib.conr_images_pixels(self.c.handle, self.handle, size, byref(data), byref(n),
                                      byref(d)))
         return taken(data, n.value, size, size, d.value // (size * size))
@@ -83,12 +92,12 @@ class Images:
 def opened(c: Context, source: Any, *, split: str = "", classes: str = "", coarse: bool = False,
            long_tail: float = 1.0) -> Iterator[Images]:
     o = lib.conr_images_defaults()
-    o.split = split.encode() or None
-    o.classes = classes.encode() or None
+    o.split = text(split, "split") or None
+    o.classes = text(classes, "classes") or None
     o.coarse, o.long_tail = int(coarse), long_tail
     handle = c_void_p()
     with _on_disk(source) as path:
-        check(lib.conr_images_open(c.handle, os.fsencode(path), byref(o), c.on_count, None,
+        check(lib.conr_images_open(c.handle, text(path, "path"), byref(o), c.on_count, None,
                                    byref(handle)))
         try:
             yield Images(c, handle)

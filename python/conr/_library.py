@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import ctypes.util
+import operator
 import os
 import signal
 import threading
@@ -14,6 +15,78 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_
                     c_int32, c_int64, c_ubyte, c_uint64, c_void_p)
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+class Error(Exception):
+    """An error of the library, with its message: "WHAT: WHY; REMEDY"."""
+
+    code: int = 0
+
+
+class InvalidError(Error, ValueError):
+    """A value is outside what is allowed."""
+
+
+class NoMemoryError(Error, MemoryError):
+    """Not enough memory."""
+
+
+class FileError(Error, OSError):
+    """A file cannot be read or written."""
+
+
+class FormatError(Error, ValueError):
+    """A file is not what it claims to be."""
+
+
+class DeviceError(Error, RuntimeError):
+    """The device is missing or has failed."""
+
+
+class NumberError(Error, ValueError):
+    """A number is NaN or infinite."""
+
+
+class Stopped(Error):
+    """Stopped on request; a training has saved a checkpoint."""
+
+
+# ---- values for C: ctypes would cut them to their type without a word ----------------------------
+
+_ranges: Dict[Any, Tuple[int, int]] = {c_int: (-2 ** 31, 2 ** 31 - 1),
+                                       c_int64: (-2 ** 63, 2 ** 63 - 1),
+                                       c_uint64: (0, 2 ** 64 - 1)}
+
+
+def integer(value: Any, name: str, of: Any = c_int) -> int:
+    """value as an int that fits into this C type; `name` is that of the caller's argument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidError(f"{name}: {value!r} is not a whole number; give one") from None
+    low, high = _ranges[of]
+    if not low <= number <= high:
+        raise InvalidError(f"{name}: {number} is out of range; give {low} to {high}")
+    return number
+
+
+def text(value: Any, name: str) -> bytes:
+    """A path or another text for C, where it would end at a zero byte."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise InvalidError(f"{name} {value!r}: contains a zero byte; leave that out")
+    return encoded
+
+
+class _Options(Structure):
+    """A structure that we fill: its integers are checked."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        of = dict(self._fields_).get(name)
+        super().__setattr__(name, integer(value, name, of) if of in _ranges else value)
+
 
 # ---- structures of conr.h, field by field (a test compares their layout) -------------------------
 
@@ -24,12 +97,12 @@ class CProgress(Structure):
                 ("images_per_s", c_double), ("seconds_left", c_double)]
 
 
-class CNeighborsOptions(Structure):
+class CNeighborsOptions(_Options):
     _fields_ = [("k", c_int), ("k1", c_int), ("k2", c_int), ("layers", c_int), ("alpha", c_double),
                 ("resymmetrize", c_int), ("local", c_int)]
 
 
-class CKmeansOptions(Structure):
+class CKmeansOptions(_Options):
     _fields_ = [("clusters", c_int), ("metric", c_int), ("restarts", c_int), ("iterations", c_int),
                 ("tolerance", c_double), ("seed", c_uint64), ("start", c_void_p)]
 
@@ -56,7 +129,7 @@ class CConfusion(Structure):
                 ("unlabeled", c_int64)]
 
 
-class CImagesOptions(Structure):
+class CImagesOptions(_Options):
     _fields_ = [("split", c_char_p), ("classes", c_char_p), ("coarse", c_int),
                 ("long_tail", c_double)]
 
@@ -71,7 +144,7 @@ class CSettingInfo(Structure):
     _fields_ = [("key", c_char_p), ("initial", c_char_p), ("allowed", c_char_p), ("help", c_char_p)]
 
 
-class CTrainOptions(Structure):
+class CTrainOptions(_Options):
     _fields_ = [("out", c_char_p), ("resume", c_int), ("from_", c_char_p), ("stage", c_int),
                 ("init", c_char_p), ("budget", c_double), ("no_report", c_int)]
 
@@ -107,6 +180,7 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
     "conr_set_stream": (c_int, [_handle, c_void_p]),
     "conr_set_progress": (None, [_handle, OnProgress, c_void_p]),
     "conr_free": (None, [c_void_p]),
+    "conr_check_output": (c_int, [c_char_p, c_char_p]),
     "conr_neighbors_defaults": (CNeighborsOptions, []),
     "conr_neighbors": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CNeighborsOptions),
                                _array]),
@@ -186,43 +260,6 @@ def _load() -> ctypes.CDLL:
 
 
 lib = _load()
-
-# ---- errors --------------------------------------------------------------------------------------
-
-
-class Error(Exception):
-    """An error of the library, with its message: "WHAT: WHY; REMEDY"."""
-
-    code: int = 0
-
-
-class InvalidError(Error, ValueError):
-    """A value is outside what is allowed."""
-
-
-class NoMemoryError(Error, MemoryError):
-    """Not enough memory."""
-
-
-class FileError(Error, OSError):
-    """A file cannot be read or written."""
-
-
-class FormatError(Error, ValueError):
-    """A file is not what it claims to be."""
-
-
-class DeviceError(Error, RuntimeError):
-    """The device is missing or has failed."""
-
-
-class NumberError(Error, ValueError):
-    """A number is NaN or infinite."""
-
-
-class Stopped(Error):
-    """Stopped on request; a training has saved a checkpoint."""
-
 
 _errors = {-1: InvalidError, -2: NoMemoryError, -3: FileError, -4: FormatError, -5: DeviceError,
            -6: NumberError, -7: Stopped}
@@ -318,15 +355,14 @@ def context(device: str = "cpu", threads: int = 0,
     Inside it, Ctrl-C stops the work in C at its next progress report; so does an exception that
     `tell` raises.
     """
-    if _forked:
-        threads = 1
+    threads = 1 if _forked else integer(threads, "threads")
     key = (device, threads)
     with _lock:
         ready = _idle.get(key)
         handle = ready.pop() if ready else None
     if handle is None:
         handle = c_void_p()
-        check(lib.conr_open(device.encode(), threads, byref(handle)))
+        check(lib.conr_open(text(device, "device"), threads, byref(handle)))
     stop = _Stop(tell)
     on_progress = OnProgress(stop.on_progress)
     # Python's own handler would raise inside the callback, where it cannot be caught
@@ -350,6 +386,12 @@ def context(device: str = "cpu", threads: int = 0,
         lib.conr_set_progress(handle, OnProgress(), None)
         with _lock:
             _idle.setdefault(key, []).append(handle)
+
+
+def check_output(out: Any, source: Any = None) -> None:
+    """Raises InvalidError if writing to `out` would replace the file `source`, or one of a run."""
+    check(lib.conr_check_output(text(out, "path"),
+                                None if source is None else text(source, "path")))
 
 
 def version() -> str:

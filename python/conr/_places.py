@@ -73,6 +73,9 @@ class Gpu:
             wanted = "[n]" if n is None else f"[{n}]"
             raise InvalidError(f"{name}: {t.dtype} of shape {list(t.shape)}; give integers of "
                                f"shape {wanted}")
+        if np.dtype(dtype) == np.int32 and t.dtype == self.torch.int64:
+            # what does not fit becomes -1, an invalid label, without waiting for the GPU
+            t = self.torch.where((t >= -2 ** 31) & (t < 2 ** 31), t, -1)
         return self._here(t, np.dtype(dtype).name)
 
     def numbers(self, x: Any, name: str) -> Any:

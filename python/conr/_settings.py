@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Union
 
 import numpy as np
 
-from ._library import CSettingInfo, InvalidError, check, lib
+from ._library import CSettingInfo, InvalidError, check, lib, text
 
 PathLike = Union[str, "os.PathLike[str]"]
 _settings_list: List[Dict[str, str]] = []
@@ -54,18 +54,19 @@ class Settings:
         lib.conr_settings_free(self.handle)
 
     def read(self, recipe: PathLike) -> None:
+        text(recipe, "recipe")  # before the system refuses it in its own words
         path = Path(recipe)
         if not path.is_file() and os.fspath(recipe) in recipes():
             path = _recipe_folder() / f"{recipe}.yaml"
-        check(lib.conr_settings_read(self.handle, os.fsencode(path)))
+        check(lib.conr_settings_read(self.handle, text(path, "recipe")))
 
     def set(self, key: str, value: Any) -> None:
-        text = str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
-        check(lib.conr_settings_set(self.handle, key.encode(), text.encode()))
+        said = str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
+        check(lib.conr_settings_set(self.handle, text(key, "setting"), text(said, key)))
 
     def get(self, key: str) -> str:
         out = create_string_buffer(4096)
-        check(lib.conr_settings_get(self.handle, key.encode(), out, len(out)))
+        check(lib.conr_settings_get(self.handle, text(key, "setting"), out, len(out)))
         return out.value.decode()
 
 

@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._library import Error, FileError, FormatError, InvalidError
+from ._library import Error, FileError, FormatError, InvalidError, check_output
 from .safetensors import PathLike, read_safetensors, write_safetensors
 
 # ---- reading without running ---------------------------------------------------------------------
@@ -214,6 +214,7 @@ def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
                               "checkpoint of an encoder?")
         prefix = chosen[0]
     weights = encoder(tensors, prefix)
+    check_output(target, source)
     write_safetensors(target, weights, {"source": str(source), "prefix": prefix})
     return prefix, weights
 

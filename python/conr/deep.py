@@ -17,7 +17,7 @@ import numpy as np
 from . import _html
 from ._images import Images, is_path, opened, thumbnails
 from ._library import (CScores, CTrainResult, Context, Error, FileError, InvalidError, OnChoice,
-                       check, context, lib)
+                       check, check_output, context, lib, text)
 from ._progress import TellProgress, reporter
 from ._settings import PathLike, Settings, all_settings, recipes, seconds, settings
 from .model import Model, TrainingWarning, _reopen, load, warn_skipped
@@ -123,6 +123,7 @@ class DeepCluster:
 
     def _folder(self, resume: bool) -> Path:
         if self.out is not None:
+            text(self.out, "out")  # before the system refuses it in its own words
             run = Path(self.out)
             run.parent.mkdir(parents=True, exist_ok=True)
             if not resume and (run / "options.yaml").exists():
@@ -138,11 +139,11 @@ class DeepCluster:
     def _train(self, c: Context, s: Settings, X: Any, run: Path, resume: bool,
                scratch: str) -> None:
         o, result = lib.conr_train_defaults(), CTrainResult()
-        o.out, o.resume, o.budget = os.fsencode(run), int(resume), seconds(self.budget)
+        o.out, o.resume, o.budget = text(run, "out"), int(resume), seconds(self.budget)
         init = self._init_file(scratch)
-        o.init = os.fsencode(init) if init else None
+        o.init = text(init, "init") if init else None
         if resume:
-            check(lib.conr_settings_read(s.handle, os.fsencode(run / "options.yaml")))
+            check(lib.conr_settings_read(s.handle, text(run / "options.yaml", "out")))
         else:
             self._fill(s)
         with opened(c, X, split=s.get("split"), classes=s.get("classes"),
@@ -203,8 +204,8 @@ class DeepCluster:
         self.cluster_centers_ = self.model_.centroids
         self.n_clusters_ = self.model_.clusters
         self.log_ = read_log(run)
-        for text in dict.fromkeys(r["warning"] for r in self.log_ if "warning" in r):
-            warnings.warn(text.replace("warning: ", "", 1), TrainingWarning, stacklevel=3)
+        for said in dict.fromkeys(r["warning"] for r in self.log_ if "warning" in r):
+            warnings.warn(said.replace("warning: ", "", 1), TrainingWarning, stacklevel=3)
 
     # -- using
 
@@ -247,8 +248,12 @@ class DeepCluster:
         images of each cluster, the scores and the settings.
         """
         self._fitted()
-        if (self.run_ / "report.html").exists():
-            return Path(shutil.copyfile(self.run_ / "report.html", path))
+        own = self.run_ / "report.html"
+        if own.exists() and Path(path).exists() and own.samefile(path):
+            return Path(path)
+        check_output(path)
+        if own.exists():
+            return Path(shutil.copyfile(own, path))
         options = {}
         for line in (self.run_ / "options.yaml").read_text(errors="replace").splitlines():
             key, separator, value = line.partition(": ")

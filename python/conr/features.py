@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from ._arrays import address, matrix
-from ._library import METRICS, InvalidError, check, context, lib
+from ._library import METRICS, InvalidError, check, context, integer, lib
 from ._places import place_of
 
 
@@ -38,7 +38,7 @@ def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: 
     o = lib.conr_neighbors_defaults()
     o.k, o.k1, o.k2, o.layers, o.alpha = k, k1, k2, layers, alpha
     o.resymmetrize, o.local = int(resymmetrize), int(local)
-    ids = place.empty((len(x), max(0, min(k, len(x)))), "int32")
+    ids = place.empty((len(x), max(0, min(o.k, len(x)))), "int32")
     with place.context(threads) as c:
         check(lib.conr_neighbors(c.handle, address(x), *x.shape, byref(o), address(ids)))
     return place.give(ids, features)
@@ -103,7 +103,8 @@ def boundary_keep(ratio: Any, fraction: float) -> Any:
 
 def boundary_fraction(epoch: int, first: float = 0.8, relax_epochs: int = 50) -> float:
     """The fraction kept in an epoch of stage 2 (from 1): grows linearly from `first` to 1."""
-    return float(lib.conr_boundary_fraction(first, epoch, relax_epochs))
+    return float(lib.conr_boundary_fraction(first, integer(epoch, "epoch"),
+                                            integer(relax_epochs, "relax_epochs")))
 
 
 def choose_clusters(features: Any, low: int = 2, high: int = 50, *, metric: str = "cosine",
@@ -114,6 +115,7 @@ def choose_clusters(features: Any, low: int = 2, high: int = 50, *, metric: str 
     o.metric, o.seed = metric_code(metric), seed
     chosen = c_int()
     with context("cpu", threads) as c:
-        check(lib.conr_choose_clusters(c.handle, address(x), *x.shape, byref(o), low, high,
-                                       byref(chosen), None))
+        check(lib.conr_choose_clusters(c.handle, address(x), *x.shape, byref(o),
+                                       integer(low, "low"), integer(high, "high"), byref(chosen),
+                                       None))
     return chosen.value

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import inspect
-from ctypes import byref
+from ctypes import byref, c_uint64
 from typing import Any, Dict, Optional
 
 import numpy as np
 
 from ._arrays import address, as_numpy, is_torch, matrix
-from ._library import CKmeansHistory, InvalidError, check, lib
+from ._library import CKmeansHistory, InvalidError, check, integer, lib
 from ._places import Gpu, on_gpu, place_of
 from .features import assign, metric_code
 
@@ -111,14 +111,16 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         """Clusters the rows of X, [n, d].  y is ignored."""
         place = place_of(X, self.threads)
         x = self._rows_on_gpu(X, place) if isinstance(place, Gpu) else self._rows(X, reset=True)
-        if len(x) < self.n_clusters:
+        clusters = integer(self.n_clusters, "n_clusters")
+        if len(x) < clusters:
             raise InvalidError(f"n_samples={len(x)}: fewer than n_clusters={self.n_clusters}; "
                                "give fewer clusters")
         o = lib.conr_kmeans_defaults()
-        o.clusters, o.metric = self.n_clusters, metric_code(self.metric)
-        o.restarts, o.iterations, o.tolerance = self.n_init, self.max_iter, self.tol
+        o.clusters, o.metric, o.tolerance = clusters, metric_code(self.metric), self.tol
+        o.restarts = integer(self.n_init, "n_init")
+        o.iterations = integer(self.max_iter, "max_iter")
         o.seed = self._seed()
-        centers = place.empty((max(1, self.n_clusters), x.shape[1]), "float32")
+        centers = place.empty((max(1, clusters), x.shape[1]), "float32")
         labels = place.empty(len(x), "int32")
         history = CKmeansHistory()
         with place.context(self.threads, self.device) as c:
@@ -170,7 +172,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         if self.random_state is None:
             return 1
         if isinstance(self.random_state, (int, np.integer)):
-            return int(self.random_state) & (2 ** 64 - 1)
+            return integer(self.random_state, "random_state", c_uint64)
         return int(self.random_state.randint(2 ** 31))  # a NumPy RandomState
 
     def _check_fitted(self) -> None:

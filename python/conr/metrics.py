@@ -5,13 +5,13 @@ label is -1 are unlabeled and left out.
 """
 from __future__ import annotations
 
-from ctypes import byref, c_double
+from ctypes import byref, c_double, c_uint64
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from ._arrays import address, as_numpy, matrix, vector
-from ._library import CConfusion, CScores, InvalidError, check, context, lib
+from ._arrays import address, as_numpy, matrix, narrowed, vector
+from ._library import CConfusion, CScores, InvalidError, check, context, integer, lib
 from .features import metric_code
 
 __all__ = ["nmi", "acc", "ari", "balanced_acc", "scores", "confusion", "Confusion", "purity",
@@ -24,7 +24,7 @@ def _integers(labels: Any, name: str) -> Tuple[np.ndarray, Optional[np.ndarray]]
     if a.ndim != 1:
         raise InvalidError(f"{name}: of shape {list(a.shape)}; give labels of shape [n]")
     if a.dtype.kind in "iub":
-        return np.ascontiguousarray(a, np.int64), None
+        return narrowed(a, np.int64, name), None
     names, numbers = np.unique(a, return_inverse=True)
     return np.ascontiguousarray(numbers, np.int64), names
 
@@ -99,9 +99,11 @@ def purity(ids: Any, labels: Any, kept: Optional[Any] = None) -> np.ndarray:
 
     ids: [n, k] from conr.neighbors; kept: bool [n], the rows that count as anchors; None: all.
     """
-    a = np.ascontiguousarray(as_numpy(ids), np.int32)
-    if a.ndim != 2:
-        raise InvalidError(f"ids: of shape {list(a.shape)}; give neighbors of shape [n, k]")
+    a = as_numpy(ids)
+    if a.ndim != 2 or a.dtype.kind not in "iu":
+        raise InvalidError(f"ids: {a.dtype} of shape {list(a.shape)}; give neighbors of shape "
+                           "[n, k]")
+    a = narrowed(a, np.int32, "ids")
     t, _ = _integers(labels, "labels")
     if len(t) != len(a):
         raise InvalidError(f"labels: {len(t)} for {len(a)} rows; give one per row")
@@ -120,7 +122,7 @@ def silhouette(features: Any, labels: Any, *, metric: str = "cosine", seed: int 
     mean = c_double()
     with context("cpu", threads) as c:
         check(lib.conr_silhouette(c.handle, address(x), *x.shape, metric_code(metric),
-                                  address(own), seed, byref(mean), None))
+                                  address(own), integer(seed, "seed", c_uint64), byref(mean), None))
     return mean.value
 
 
@@ -141,6 +143,6 @@ def knn(features: Any, labels: Any, query: Optional[Any] = None,
     accuracy = c_double()
     with context("cpu", threads) as c:
         check(lib.conr_knn_accuracy(c.handle, address(x), address(known), len(x), address(q),
-                                    address(asked), 0 if q is None else len(q), x.shape[1], k,
-                                    temperature, byref(accuracy)))
+                                    address(asked), 0 if q is None else len(q), x.shape[1],
+                                    integer(k, "k"), temperature, byref(accuracy)))
     return accuracy.value

@@ -1,7 +1,6 @@
 """Model: what a run has learned.  It embeds images and assigns them to clusters."""
 from __future__ import annotations
 
-import os
 import warnings
 import weakref
 from ctypes import POINTER, byref, c_float, c_int64, c_void_p
@@ -12,7 +11,7 @@ import numpy as np
 
 from ._arrays import taken
 from ._images import Images, opened
-from ._library import CModelInfo, FileError, check, context, lib
+from ._library import CModelInfo, FileError, check, context, lib, text
 from ._progress import TellProgress, reporter
 from ._settings import PathLike
 from .features import assign, boundary
@@ -39,7 +38,7 @@ class Model:
         self.path, self.device, self.threads = Path(path), device, threads
         handle, info = c_void_p(), CModelInfo()
         with context("cpu", threads) as c:
-            check(lib.conr_model_open(c.handle, os.fsencode(self.path), byref(handle)))
+            check(lib.conr_model_open(c.handle, text(self.path, "path"), byref(handle)))
         self._handle = handle
         self._scratch: Any = None
         self._close = weakref.finalize(self, lib.conr_model_close, handle)

@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 import numpy as np
 
 from ._arrays import as_numpy
-from ._library import FormatError
+from ._library import FormatError, check_output
 
 _types = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
           "I8": "i1", "U8": "u1", "BOOL": "?"}
@@ -53,6 +53,7 @@ def _tensor(about: Mapping[str, Any], body: memoryview) -> np.ndarray:
 def write_safetensors(path: PathLike, tensors: Mapping[str, Any],
                       notes: Optional[Mapping[str, str]] = None) -> None:
     """Writes arrays or torch tensors by name; the file is written completely or not at all."""
+    check_output(path)
     header: Dict[str, Any] = {"__metadata__": dict(notes)} if notes else {}
     arrays, at = [], 0
     for name, tensor in tensors.items():

@@ -1,10 +1,11 @@
-/* file.c: mapping a file for reading, and replacing a file in one step.
+/* file.c: mapping or reading a file, and replacing a file in one step.
  *
  * Owns the temporary name, the order flush - sync - rename, and the messages about system errors.
  * The formats are left to npy.c, tensors.c, csv.c and options_yaml.c.
  *
  * If another program truncates a mapped file while it is read, SIGBUS is raised.  conr only ever
- * replaces files and never truncates them in place, so no run harms another that way. */
+ * replaces files and never truncates them in place, so no run harms another that way; the images of
+ * a user, which other programs write, are read instead of mapped. */
 #include "base/file.h"
 
 #include "base/status.h"
@@ -44,12 +45,14 @@ static int check_regular(const char *path, mode_t mode) {
                 S_ISDIR(mode) ? "a folder" : "a pipe or a device");
 }
 
+/* O_NONBLOCK: or a pipe would wait for its writer */
+enum { OPEN_TO_READ = O_RDONLY | O_CLOEXEC | O_NONBLOCK };
+
 int file_map_open(const char *path, file_map *out) {
     int rc = 0;
     struct stat s;
     *out = (file_map){0};
-    int fd =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* or a pipe would wait for its writer */
+    int fd = open(path, OPEN_TO_READ);
     if (fd < 0 || fstat(fd, &s) < 0) TRY(fail_system(path, "cannot be read", errno));
     TRY(check_regular(path, s.st_mode));
     if (s.st_size > 0) {
@@ -65,6 +68,57 @@ done:
 void file_map_close(file_map *m) {
     if (m->data) munmap((void *)m->data, m->size);
     *m = (file_map){0};
+}
+
+bool file_error_is_its_own(int error) {
+    switch (error) {
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO: return true; /* a socket */
+    default: return false;
+    }
+}
+
+int file_read(const char *path, size_t most, file_bytes *out, bool *its_own) {
+    int rc = 0, fd = -1;
+    struct stat s;
+    bool own = false;
+    *out = (file_bytes){0};
+    errno = 0;
+    if ((fd = open(path, OPEN_TO_READ)) < 0 || fstat(fd, &s) < 0) {
+        own = file_error_is_its_own(errno);
+        TRY(fail_system(path, "cannot be read", errno));
+    }
+    if ((rc = check_regular(path, s.st_mode)) < 0) own = true;
+    TRY(rc);
+    out->size = (size_t)s.st_size;
+    size_t want = out->size < most ? out->size : most;
+    out->data = malloc(want + 1);
+    if (!out->data) TRY(fail_memory(path, (double)want));
+    for (ssize_t got = 1; got > 0 && out->n < want;) {
+        got = read(fd, out->data + out->n, want - out->n);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got < 0)
+            TRY(fail_system(path, "cannot be read", errno));
+        else
+            out->n += (size_t)got; /* fewer than there were: it has been cut short since */
+    }
+done:
+    if (fd >= 0) close(fd);
+    if (rc < 0) file_bytes_free(out);
+    if (its_own) *its_own = own;
+    return rc;
+}
+
+void file_bytes_free(file_bytes *b) {
+    free(b->data);
+    *b = (file_bytes){0};
 }
 
 /* The length of the folder part of path, including its slash; 0 if it has none. */

@@ -2,6 +2,7 @@
 #ifndef CONR_FILE_H
 #define CONR_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -13,6 +14,23 @@ typedef struct file_map {
 
 int file_map_open(const char *path, file_map *out); /* refuses folders, pipes and devices */
 void file_map_close(file_map *m);
+
+/* A file, or its beginning, in memory.  Unlike a mapping, it cannot be pulled away by a program that
+ * truncates the file meanwhile. */
+typedef struct file_bytes {
+    unsigned char *data; /* [n], then room for a NUL; owned */
+    size_t n;
+    size_t size; /* of the file when it was opened */
+} file_bytes;
+
+/* Reads the first `most` bytes, or all of a smaller file.  Refuses folders, pipes and devices.
+ * *its_own (NULL: not wanted): whether a failure is about this one file, as in file_error_is_its_own. */
+int file_read(const char *path, size_t most, file_bytes *out, bool *its_own);
+void file_bytes_free(file_bytes *b); /* may be called twice */
+
+/* Whether an error of the system says something about this one file (it is missing, or may not be
+ * read), not about the machine (no memory, no file handles, a failing disk). */
+bool file_error_is_its_own(int error);
 
 /* A file written under a temporary name and renamed once complete, so that no reader ever sees half
  * of it, not even after a crash or with a full disk.  Use:

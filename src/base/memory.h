@@ -5,6 +5,7 @@
 #define CONR_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct arena {
     struct arena_block *blocks; /* owned; newest first */
@@ -25,7 +26,18 @@ enum { MEMORY_ALIGN = 64 };
 size_t span(size_t *at, size_t count, size_t size);
 
 /* count * size aligned bytes, not zeroed, or NULL with the message set (also if the product
- * overflows); released by free(). */
+ * overflows, or if it is large and more than there is); released by free(). */
 void *memory_new(const char *what, size_t count, size_t size);
+
+/* Bytes of memory that this process could still take: what the kernel calls available, within the
+ * limits of its cgroups (a container's) and of ulimit; UINT64_MAX if none of that is known. */
+uint64_t memory_at_hand(void);
+/* The same for a system whose files are below `root` ("": this one), without ulimit. */
+uint64_t memory_at_hand_in(const char *root);
+
+/* Fails if `bytes` are more than memory_at_hand.  malloc rarely does: Linux promises memory that it
+ * does not have and ends the process when it is used.  So whatever a file may claim is checked here
+ * before it is taken.  Small blocks always pass. */
+int memory_check(const char *what, double bytes);
 
 #endif

@@ -130,6 +130,10 @@ int options_read_yaml_text(const option *list, int count, void *settings, const 
     if (length > YAML_LIMIT)
         return fail(CONR_EFORMAT, "%s: has %zu bytes, too many for settings; is it the right file?",
                     name, length);
+    if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* a byte order mark, of some editors */
+        text += 3, length -= 3;
+        r.text = text, r.length = length;
+    }
     if (!yaml_parser_initialize(&r.parser)) return fail_memory(name, YAML_LIMIT);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);

@@ -10,12 +10,12 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
@@ -224,7 +224,7 @@ static int read_header(const char *name, const unsigned char *bytes, size_t n, j
     *start = LENGTH_BYTES + (size_t)length;
     *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (*header && json_is_object(*header) && *text == '{') return 0;
-    if (!*header && json_error_code(&error) == json_error_out_of_memory)
+    if (!*header && (!error.text[0] || json_error_code(&error) == json_error_out_of_memory))
         return fail_memory(name, (double)length);
     if (!*header && json_error_code(&error) == json_error_duplicate_key)
         return fail(CONR_EFORMAT, "%s: has the same name twice; write the file again", name);
@@ -385,14 +385,17 @@ int tensors_take(const tensors *file, const char *name, int n_dims, const int64_
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Adds value to object under this name.  Owns value, which is NULL if jansson could not make it. */
-static int add(const char *path, json_t *object, const char *name, json_t *value) {
+/* Adds value to object under this name.  Owns value, which is NULL if memory was short or, with
+ * odd, if it was not UTF-8. */
+static int add(const char *path, json_t *object, const char *name, json_t *value, bool odd) {
     int rc = 0;
     TRY(check_name(path, name));
     if (json_object_get(object, name))
         TRY(fail(CONR_EINVAL, "%s: '%.100s' is written twice; rename one", path, name));
-    if (!value || json_object_set(object, name, value) < 0)
+    if (!odd) json_decref(json_text(name, &odd));
+    if (odd)
         TRY(fail(CONR_EINVAL, "%s: '%.100s' or its value is not UTF-8; rename it", path, name));
+    if (!value || json_object_set(object, name, value) < 0) TRY(fail_memory(path, 1000));
 done:
     json_decref(value);
     return rc;
@@ -401,7 +404,7 @@ done:
 /* [begin, end): the bytes of the tensor, counted from the end of the header. */
 static json_t *describe(const tensor *t, size_t begin, size_t end) {
     json_t *shape = json_array();
-    for (int i = 0; i < t->n_dims; i++) json_array_append_new(shape, json_integer(t->dim[i]));
+    for (int i = 0; i < t->n_dims; i++) shape = json_push(shape, json_integer(t->dim[i]));
     return json_pack("{s:s, s:o, s:[I,I]}", "dtype", tensor_type_name(t->type), "shape", shape,
                      "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
@@ -414,17 +417,20 @@ static int make_header(const char *path, const tensor *t, int n, const tensor_no
     json_t *notes = json_object();
     *out = json_object();
     if (!notes || !*out) TRY(fail_memory(path, 1));
-    for (int i = 0; i < n_notes; i++)
-        TRY(add(path, notes, note[i].key, json_string(note[i].value)));
-    TRY(add(path, notes, sum_key, json_string(no_sum)));
-    TRY(add(path, *out, metadata_key, json_incref(notes)));
+    for (int i = 0; i < n_notes; i++) {
+        bool odd;
+        json_t *value = json_text(note[i].value, &odd);
+        TRY(add(path, notes, note[i].key, value, odd));
+    }
+    TRY(add(path, notes, sum_key, json_string(no_sum), false));
+    TRY(add(path, *out, metadata_key, json_incref(notes), false));
     for (size_t size = 8; size; size /= 2)
         for (int i = 0; i < n; i++) {
             if (tensor_size(t[i].type) != size) continue;
             size_t count;
             ASSERT(t[i].n_dims >= 0 && t[i].n_dims <= TENSOR_DIMS);
             ASSERT(npy_count(t[i].dim, t[i].n_dims, size, &count) && count == t[i].count);
-            TRY(add(path, *out, t[i].name, describe(&t[i], at, at + tensor_bytes(&t[i]))));
+            TRY(add(path, *out, t[i].name, describe(&t[i], at, at + tensor_bytes(&t[i])), false));
             at += tensor_bytes(&t[i]);
         }
 done:
@@ -462,7 +468,7 @@ int tensors_write(const char *path, const tensor *tensor, int n, const tensor_no
     char *text = NULL, *longer;
     file_new f = {0};
     TRY(make_header(path, tensor, n, note, n_notes, &header));
-    text = json_dumps(header, JSON_COMPACT);
+    text = json_write(header, JSON_COMPACT);
     if (!text) TRY(fail_memory(path, 1));
     size_t length = strlen(text);
     uint64_t padded = (length + 7) / 8 * 8; /* the data is aligned to 8 bytes */

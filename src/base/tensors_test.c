@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/test_help.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -414,6 +415,43 @@ static void refuses_to_write_what_none_could_read(void **state) {
     assert_fails(CONR_EFILE, "No such file", file_map_open(path, &m));
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int json_left; /* allocations of jansson before one fails; negative: none does */
+
+static void *scarce(size_t n) { return json_left >= 0 && json_left-- == 0 ? NULL : malloc(n); }
+
+/* Whichever allocation of the header fails: an error and the old file, or all of the new one. */
+static void no_memory_for_the_header(void **state) {
+    static const float x[6] = {1, 2, 3, 4, 5, 6};
+    const tensor list[] = {{"a.weight", TENSOR_F32, 2, {2, 3}, 6, x},
+                           {"b", TENSOR_F32, 1, {6}, 6, x},
+                           {"c", TENSOR_F32, 0, {0}, 1, x}};
+    const tensor_note notes[] = {{"key", "value"}, {"size", "32"}};
+    (void)state;
+    int failures = 0;
+    json_left = -1;
+    for (int at = 0; json_left < 0; at++) { /* until it is not reached any more */
+        tensors f;
+        const char *path = temporary_file("scarce.safetensors", "old", 3);
+        json_left = at;
+        json_set_alloc_funcs(scarce, free);
+        int rc = tensors_write(path, list, 3, notes, 2);
+        json_set_alloc_funcs(malloc, free);
+        if (rc < 0) {
+            if (rc != CONR_ENOMEM) fail_msg("allocation %d: %s", at, conr_error());
+            assert_fails(CONR_EFORMAT, "a few bytes", tensors_open(path, &f));
+            failures++;
+            continue;
+        }
+        if (tensors_open(path, &f) < 0) fail_msg("allocation %d: %s", at, conr_error());
+        assert_int_equal(f.n, 3);
+        assert_int_equal(f.n_notes, 2);
+        tensors_close(&f);
+    }
+    assert_true(failures > 10);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_the_official_library_writes),
@@ -431,6 +469,7 @@ int main(void) {
         cmocka_unit_test(writes_and_reads),
         cmocka_unit_test(notices_every_bit),
         cmocka_unit_test(refuses_to_write_what_none_could_read),
+        cmocka_unit_test(no_memory_for_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "base/numbers.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "clusters/scale.h"
 #include "context/context.h"
 
 #include <math.h>
@@ -61,6 +62,8 @@ static int take_sample(chooser *s, const float *features, int64_t all, int last)
     for (int i = 0; i < s->n; i++)
         memcpy(s->rows + (size_t)i * d, features + rng_order_at(&order, (uint32_t)i) * d,
                d * sizeof *s->rows);
+    float by = s->o->metric == CONR_EUCLIDEAN ? scale_for(s->rows, s->n, NULL, 0, s->d) : 1;
+    for (size_t i = 0; by != 1 && i < n * d; i++) s->rows[i] *= by;
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* kmeans.c: the public calls: k-means as the best of several runs, and the nearest centroid.
+/* kmeans.c: the public call: k-means as the best of several runs.
  *
  * Every call exists in two forms: for arrays in host memory and for arrays in device memory.  The
  * runs themselves are made by the host code (kmeans_host; seeding.c, lloyd.c, swap.c) or by the
@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/status.h"
+#include "clusters/scale.h"
 #include "context/context.h"
 
 #include <limits.h>
@@ -35,81 +36,6 @@ static int check_options(const conr_kmeans_options *o, int64_t n) {
     if (!(o->tolerance >= 0))
         return fail(CONR_EINVAL, "tolerance: %g; give a number >= 0", o->tolerance);
     return 0;
-}
-
-/* ---- the nearest centroid -------------------------------------------------------------------- */
-
-/* labels and distances (or NULL) of the points; centroids: [K,d], as users see them. */
-static int assign(const device *dev, const points *p, const float *centroids, int K,
-                  int32_t *labels, float *distances) {
-    int rc = 0, d = p->d, mr = p->kernel->mr, nr = p->kernel->nr;
-    int slots = (K + mr - 1) / mr * mr;
-    float *w = memory_new("k-means", (size_t)slots * d, sizeof *w);
-    float *tall = memory_new("k-means", (size_t)slots * d, sizeof *tall);
-    float *half = memory_new("k-means", (size_t)slots, sizeof *half);
-    TRY(w && tall && half ? 0 : CONR_ENOMEM);
-    memset(w, 0, (size_t)slots * d * sizeof *w);
-    for (int c = 0; c < slots; c++) half[c] = INFINITY;
-    for (int c = 0; c < K; c++)
-        half[c] = points_center(p, centroids + (size_t)c * d, w + (size_t)c * d);
-    gemm_pack_all(w, slots, d, mr, 1, tall);
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 8)
-    for (int i = 0; i < p->n; i += nr) {
-        float score[GEMM_NR], next[GEMM_NR], tile[GEMM_TILE];
-        int32_t slot[GEMM_NR];
-        points_best best = {score, next, slot};
-        points_best_clear(p, &best);
-        for (int c = 0; c < slots; c += mr) {
-            gemm_tile(p->kernel, d, tall + (size_t)c * d, p->wide + (size_t)i * d, tile);
-            points_offer(p, tile, half + c, c, mr, &best);
-        }
-        for (int r = 0; r < nr && i + r < p->n; r++) {
-            const float *x = p->x + (size_t)(i + r) * d, *center = w + (size_t)slot[r] * d;
-            double sum = 0;
-            labels[i + r] = slot[r];
-            if (!distances) continue;
-            for (int j = 0; j < d; j++)
-                sum += p->metric == CONR_COSINE
-                           ? (double)x[j] * center[j]
-                           : ((double)x[j] - center[j]) * ((double)x[j] - center[j]);
-            distances[i + r] = (float)(p->metric == CONR_COSINE ? 1 - sum : sqrt(sum));
-        }
-    }
-done:
-    free(w), free(tall), free(half);
-    return rc;
-}
-
-static int assign_features(device *dev, const float *features, int n, int d, conr_metric metric,
-                           const float *centroids, int K, int32_t *labels, float *distances) {
-    points p = {0};
-    float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
-    int rc = shift ? 0 : CONR_ENOMEM;
-    TRY(rc);
-    /* the mean of the centroids: so a row's label depends only on that row and on them */
-    points_middle(centroids, K, d, shift);
-    TRY(points_make(dev, features, n, d, metric, shift, &p));
-    TRY(assign(dev, &p, centroids, K, labels, distances));
-done:
-    points_free(&p);
-    free(shift);
-    return rc;
-}
-
-int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
-                const float *centroids, int K, int32_t *labels, float *distances) {
-    int rc, there = ARRAYS_ON_DEVICE(c, features, centroids, labels, distances);
-    if (there < 0) return there;
-    if (there) {
-        if ((rc = numbers_check_shape("features", features, n, d)) < 0) return rc;
-        if ((rc = numbers_check_shape("centroids", centroids, K, d)) < 0) return rc;
-        return c->dev->op.assign(c->dev, features, (int)n, (int)d, metric, centroids, K, labels,
-                                 distances);
-    }
-    if ((rc = numbers_check("features", features, n, d)) < 0) return rc;
-    if ((rc = numbers_check("centroids", centroids, K, d)) < 0) return rc;
-    return assign_features(c->host, features, (int)n, (int)d, metric, centroids, K, labels,
-                           distances);
 }
 
 /* ---- the best of several runs ---------------------------------------------------------------- */
@@ -408,16 +334,11 @@ done:
     return rc;
 }
 
-/* conr_kmeans for arrays in host memory. */
-static int kmeans_host_arrays(conr *c, ranks *over, const float *features, int64_t rows,
-                              int64_t width, const conr_kmeans_options *o, float *centroids,
-                              int32_t *labels, conr_kmeans_history *history) {
+/* Runs on host memory or on the device; labels and the objective are the host's. */
+static int kmeans_ordinary(conr *c, ranks *over, const float *features, int n, int d,
+                           const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                           conr_kmeans_history *history) {
     int rc = 0;
-    if (history) *history = (conr_kmeans_history){0};
-    if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
-    if ((rc = check_options(o, rows)) < 0) return rc;
-    if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;
-    int n = (int)rows, d = (int)width;
     float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
     TRY(distances ? 0 : CONR_ENOMEM);
     TRY(c->dev->op.kmeans
@@ -438,6 +359,45 @@ done:
     return rc;
 }
 
+/* kmeans_ordinary on features so small that they have to be multiplied by `by`. */
+static int kmeans_scaled(conr *c, ranks *over, const float *features, int n, int d, float by,
+                         const conr_kmeans_options *options, float *centroids, int32_t *labels,
+                         conr_kmeans_history *history) {
+    int rc = 0;
+    int64_t size = (int64_t)options->clusters * d;
+    double squared = (double)by * by;
+    conr_kmeans_options o = *options;
+    float *x = scale_copy(features, (int64_t)n * d, by), *start = NULL;
+    TRY(x ? 0 : CONR_ENOMEM);
+    if (o.start) {
+        o.start = start = scale_copy(o.start, size, by);
+        TRY(start ? 0 : CONR_ENOMEM);
+    }
+    TRY(kmeans_ordinary(c, over, x, n, d, &o, centroids, labels, history));
+    for (int64_t i = 0; i < size; i++) centroids[i] /= by;
+    if (history) {
+        history->objective /= squared;
+        for (int i = 0; i < history->steps; i++) history->step[i].objective /= squared;
+    }
+done:
+    free(x), free(start);
+    return rc;
+}
+
+/* conr_kmeans for arrays in host memory. */
+static int kmeans_host_arrays(conr *c, ranks *over, const float *features, int64_t rows,
+                              int64_t width, const conr_kmeans_options *o, float *centroids,
+                              int32_t *labels, conr_kmeans_history *history) {
+    int rc = 0;
+    if (history) *history = (conr_kmeans_history){0};
+    if ((rc = numbers_check("features", features, rows, width)) < 0) return rc;
+    if ((rc = check_options(o, rows)) < 0) return rc;
+    if (o->start && (rc = numbers_check("start", o->start, o->clusters, width)) < 0) return rc;
+    int n = (int)rows, d = (int)width, starts = o->start ? o->clusters : 0;
+    float by = o->metric == CONR_EUCLIDEAN ? scale_for(features, n, o->start, starts, d) : 1;
+    return by == 1 ? kmeans_ordinary(c, over, features, n, d, o, centroids, labels, history)
+                   : kmeans_scaled(c, over, features, n, d, by, o, centroids, labels, history);
+}
 int kmeans_on_device(conr *c, ranks *over, const float *features, int64_t n, int d,
                      const conr_kmeans_options *o, float *centroids, int32_t *labels,
                      conr_kmeans_history *history) {

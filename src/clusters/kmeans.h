@@ -1,4 +1,4 @@
-/* kmeans.h: the parts of k-means: seeding, one run, and the search for a better start. */
+/* kmeans.h: the parts of k-means: seeding, one run, the search for a better start, assignment. */
 #ifndef CONR_KMEANS_H
 #define CONR_KMEANS_H
 
@@ -23,6 +23,11 @@ typedef void lloyd_on_step(const conr_kmeans_step *step, void *user);
  * it leaves at its result.  *objective: of the last step. */
 int lloyd_run(device *dev, const points *p, const conr_kmeans_options *o, int run, double *mean,
               double *objective, lloyd_on_step *on_step, void *user);
+
+/* The nearest of centroids [K,d], as users see them, and the distance to it (NULL: not wanted), for
+ * host memory.  The values are ordinary: see scale.h. */
+int assign_features(device *dev, const float *features, int n, int d, conr_metric metric,
+                    const float *centroids, int K, int32_t *labels, float *distances);
 
 /* conr_kmeans on features in device memory; all other arrays are in host memory.  over: ranks that
  * share the runs, or NULL.  If the device has a k-means of its own, the labels are the ones that

@@ -3,6 +3,7 @@
  * products, rows and weights; ref_layers.c and ref_losses.c have the rest. */
 #include "device/ref.h"
 
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -20,6 +21,8 @@ static int ref_alloc(device *dev, size_t bytes, void **out) {
     enum { SMALL = 256, PAGE = 2 << 20 };
     size_t align = bytes < 4 * (size_t)PAGE ? SMALL : PAGE;
     *out = NULL;
+    int rc = memory_check("device", (double)bytes);
+    if (rc < 0) return rc;
     if (bytes > SIZE_MAX - align) return fail_memory("device", (double)bytes);
     size_t rounded = (bytes + align - 1) / align * align;
     void *p = aligned_alloc(align, rounded ? rounded : align);

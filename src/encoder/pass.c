@@ -93,8 +93,14 @@ int pass_bytes(device *dev, const network *net, const pass_options *o, size_t *o
     return 0;
 }
 
-/* The largest batch (a multiple of groups) whose pass fits the device; 0 if none does. */
-static int largest_batch(device *dev, const network *net, pass_options o, int *out) {
+/* Bytes that a pass may take; 0: not known. */
+static size_t room_on(const device *dev) {
+    uint64_t hand = dev->host_memory && dev->memory ? memory_at_hand() : UINT64_MAX;
+    return hand < dev->memory ? (size_t)hand : dev->memory;
+}
+
+/* The largest batch (a multiple of groups) whose pass fits into `room`; 0 if none does. */
+static int largest_batch(device *dev, const network *net, pass_options o, size_t room, int *out) {
     int low = 0, high = o.n / o.groups; /* in groups; low fits, high does not */
     while (high - low > 1) {
         size_t bytes;
@@ -102,7 +108,7 @@ static int largest_batch(device *dev, const network *net, pass_options o, int *o
         o.n = middle * o.groups;
         int rc = pass_bytes(dev, net, &o, &bytes);
         if (rc < 0) return rc;
-        if (bytes <= dev->memory)
+        if (bytes <= room)
             low = middle;
         else
             high = middle;
@@ -116,14 +122,14 @@ int pass_new(device *dev, ranks *r, const network *net, const pass_options *o, p
     rc = plan_new(dev, r, net, o, out);
     if (rc < 0) return rc;
     pass *p = *out;
-    size_t bytes = bytes_of(p);
-    if (dev->memory && bytes > dev->memory) {
+    size_t bytes = bytes_of(p), room = room_on(dev);
+    if (dev->memory && bytes > room) {
         int fits = 0;
-        TRY(largest_batch(dev, net, *o, &fits));
+        TRY(largest_batch(dev, net, *o, room, &fits));
         rc = fail(CONR_ENOMEM,
                   "batch of %d images: needs %.2f GiB, the %s device has %.2f; "
                   "a batch of %d fits%s",
-                  o->n, (double)bytes / (1 << 30), dev->name, (double)dev->memory / (1 << 30), fits,
+                  o->n, (double)bytes / (1 << 30), dev->name, (double)room / (1 << 30), fits,
                   o->backward && !o->recompute ? ", or recompute activations" : "");
         goto done;
     }

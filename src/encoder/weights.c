@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,9 +92,20 @@ static int parts_in(const network *net, const tensors *file) {
     return parts;
 }
 
+/* The values of a tensor.  A network computes nonsense from NaN, infinity or a variance below 0, and
+ * nothing later would tell. */
 static int take(const tensors *file, const place *p, float *torch) {
-    const char *name = name_in(file, p->name);
-    return tensors_take(file, name ? name : p->name, p->n_dims, p->dim, torch);
+    const char *found = name_in(file, p->name), *name = found ? found : p->name;
+    size_t n = strlen(name), m = strlen("running_var");
+    bool variance = n >= m && !strcmp(name + n - m, "running_var");
+    int rc = tensors_take(file, name, p->n_dims, p->dim, torch);
+    for (size_t i = 0; rc == 0 && i < p->count; i++)
+        if (!isfinite(torch[i]) || (variance && torch[i] < 0))
+            rc = fail(CONR_ENUMBER,
+                      "%s: tensor '%s' holds %g; the file is damaged, or the training "
+                      "went wrong",
+                      file->path, name, (double)torch[i]);
+    return rc;
 }
 
 /* The heads of which the file has every tensor in this network's shape. */

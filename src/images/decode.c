@@ -58,14 +58,18 @@ int decode_fail(const decode_job *j, const char *format, const char *why) {
     return fail(CONR_EFORMAT, "%s: damaged %s: %s; replace or remove it", j->name, format, why);
 }
 
+int decode_fail_memory(const decode_job *j) {
+    return fail(CONR_ENOMEM, "%s: not enough memory to decode it; close other programs", j->name);
+}
+
 int decode_check_size(const decode_job *j, long w, long h, double per_byte) {
     if (w < 1 || h < 1 || w > DECODE_SIDE || h > DECODE_SIDE || w * h > DECODE_PIXELS)
         return fail(CONR_EFORMAT,
                     "%s: claims %ld x %ld pixels, the limit is %d million; make it smaller",
                     j->name, w, h, DECODE_PIXELS >> 20);
-    if ((double)w * (double)h > per_byte * (double)j->n)
+    if ((double)w * (double)h > per_byte * (double)j->whole)
         return fail(CONR_EFORMAT, "%s: claims %ld x %ld pixels in %zu bytes; is it damaged?",
-                    j->name, w, h, j->n);
+                    j->name, w, h, j->whole);
     return 0;
 }
 
@@ -151,6 +155,19 @@ static int webp_orientation(const unsigned char *bytes, size_t n) {
     return 1;
 }
 
+/* Decodes into j->out, which has room. */
+static VP8StatusCode webp_pixels(decode_job *j) {
+    WebPDecoderConfig to;
+    image *m = j->out;
+    if (!WebPInitDecoderConfig(&to)) return VP8_STATUS_UNSUPPORTED_FEATURE;
+    to.output.colorspace = MODE_RGB;
+    to.output.is_external_memory = 1;
+    to.output.u.RGBA = (WebPRGBABuffer){m->pixels, 3 * m->w, 3 * (size_t)m->w * (size_t)m->h};
+    VP8StatusCode status = WebPDecode(j->bytes, j->n, &to);
+    WebPFreeDecBuffer(&to.output);
+    return status;
+}
+
 int decode_webp(decode_job *j) {
     int rc = 0;
     WebPBitstreamFeatures f;
@@ -164,8 +181,11 @@ int decode_webp(decode_job *j) {
                           1e9)); /* one color takes a few bytes, whatever the size */
     if (j->only_head) goto done;
     TRY(image_reserve(j->out, f.width, f.height, 3));
-    if (!WebPDecodeRGBInto(j->bytes, j->n, j->out->pixels, 3ull * f.width * f.height, 3 * f.width))
-        TRY(decode_fail(j, "WebP", "its pixels cannot be decoded"));
+    VP8StatusCode status = webp_pixels(j);
+    /* libwebp also calls missing memory an abort by the user, who never does */
+    if (status == VP8_STATUS_OUT_OF_MEMORY || status == VP8_STATUS_USER_ABORT)
+        TRY(decode_fail_memory(j));
+    if (status != VP8_STATUS_OK) TRY(decode_fail(j, "WebP", "its pixels cannot be decoded"));
 done:
     return rc;
 }
@@ -210,9 +230,14 @@ static int run_codec(decode_job *j, const char **format) {
     return k->run(j);
 }
 
-int decode_probe(const char *name, const unsigned char *bytes, size_t n, decode_head *out) {
-    decode_job j = {.name = name, .bytes = bytes, .n = n, .only_head = true};
-    int rc = run_codec(&j, &out->format);
+int decode_probe(const char *name, const unsigned char *bytes, size_t n, size_t whole,
+                 decode_head *out, bool *more) {
+    decode_job j = {.name = name, .bytes = bytes, .n = n, .whole = whole, .only_head = true};
+    /* the EXIF of a WebP may be at its end */
+    bool short_of = n < whole && is_webp(bytes, n);
+    int rc = short_of ? fail(CONR_EFORMAT, "%s: is cut short; give all of it", name)
+                      : run_codec(&j, &out->format);
+    if (more) *more = rc == CONR_EFORMAT && n < whole;
     if (rc < 0) return rc;
     bool swap = j.orientation >= 5;
     out->w = swap ? j.h : j.w;
@@ -224,7 +249,7 @@ int decode_probe(const char *name, const unsigned char *bytes, size_t n, decode_
 int decode(const char *name, const unsigned char *bytes, size_t n, int channels, int least,
            image *out) {
     int rc = 0;
-    decode_job j = {.name = name, .bytes = bytes, .n = n, .least = least, .out = out};
+    decode_job j = {.name = name, .bytes = bytes, .n = n, .whole = n, .least = least, .out = out};
     TRY(run_codec(&j, NULL));
     TRY(make_upright(out, j.orientation));
     TRY(image_convert(out, channels));

@@ -5,8 +5,9 @@
  * Pillow's convert("RGB"), alpha is dropped, not blended; CMYK is read as Adobe writes it; palettes
  * are resolved.  Of 16 bits the upper 8 are used.
  *
- * A damaged or truncated file is an error, and so is one that claims more pixels than DECODE_PIXELS
- * or more than its bytes can hold: the header decides, before memory is allocated. */
+ * A damaged or truncated file is CONR_EFORMAT, and so is one that claims more pixels than DECODE_PIXELS
+ * or more than its bytes can hold: the header decides, before memory is allocated.  Memory that a
+ * codec could not get is CONR_ENOMEM: the file may be fine. */
 #ifndef CONR_DECODE_H
 #define CONR_DECODE_H
 
@@ -36,8 +37,10 @@ typedef struct decode_head {
     bool gray;
 } decode_head;
 
-/* Reads the header.  bytes: the n bytes of a file that messages call `name`. */
-int decode_probe(const char *name, const unsigned char *bytes, size_t n, decode_head *out);
+/* Reads the header.  bytes: the n bytes of a file that messages call `name`, or the first n of its
+ * `whole` bytes.  If those do not suffice, fails with *more set (may be NULL). */
+int decode_probe(const char *name, const unsigned char *bytes, size_t n, size_t whole,
+                 decode_head *out, bool *more);
 
 /* channels: 1, 3, or 0: as in the file.  least: the short side of the result may be as small as
  * this if scaling while decoding is cheap (JPEG); 0: full size.  The caller resizes to the exact

@@ -9,8 +9,9 @@
 typedef struct decode_job {
     const char *name;
     const unsigned char *bytes;
-    size_t n;
-    int least; /* as decode() */
+    size_t n;     /* of bytes */
+    size_t whole; /* bytes of the file, of which only the beginning may be here */
+    int least;    /* as decode() */
     bool only_head;
     int orientation; /* EXIF, 1 .. 8; 1: upright */
     int w, h;        /* of the header, before orientation and scaling */
@@ -26,6 +27,8 @@ int decode_webp(decode_job *j);
 int decode_check_size(const decode_job *j, long w, long h, double per_byte);
 
 int decode_fail(const decode_job *j, const char *format, const char *why);
+/* The image is not to blame. */
+int decode_fail_memory(const decode_job *j);
 
 /* The orientation in a block of EXIF data, which starts with its TIFF header ("II*" or "MM"); 1 if
  * there is none or it is invalid. */

@@ -95,7 +95,7 @@ static int read_head(jpeg_job *j) {
     jpeg_calc_output_dimensions(d);
     double per_byte = d->arith_code ? 1e9 : PIXELS_PER_BYTE;
     if (d->image_width > DECODE_SIDE || d->image_height > DECODE_SIDE ||
-        (double)d->image_width * d->image_height > per_byte * (double)job->n ||
+        (double)d->image_width * d->image_height > per_byte * (double)job->whole ||
         jpeg_has_multiple_scans(d)) /* then all coefficients are kept, at any scale */
         TRY(decode_check_size(job, d->image_width, d->image_height, per_byte));
     if (!job->only_head) TRY(decode_check_size(job, d->output_width, d->output_height, per_byte));
@@ -136,7 +136,8 @@ int decode_jpeg(decode_job *job) {
     j.errors.emit_message = on_message;
     j.d.client_data = &j;
     if (setjmp(j.back)) {
-        rc = decode_fail(job, "JPEG", j.why);
+        rc = j.errors.msg_code == JERR_OUT_OF_MEMORY ? decode_fail_memory(job)
+                                                     : decode_fail(job, "JPEG", j.why);
     } else {
         rc = read_head(&j);
         if (rc == 0 && !job->only_head) rc = read_pixels(&j);

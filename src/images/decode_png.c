@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <png.h>
@@ -16,7 +17,8 @@ typedef struct png_job {
     png_structp png;
     png_infop info;
     decode_job *job;
-    size_t at; /* bytes read */
+    size_t at;      /* bytes read */
+    bool no_memory; /* an allocation failed; libpng may only say that something is wrong */
     char why[128];
 } png_job;
 
@@ -27,6 +29,18 @@ static void on_error(png_structp png, png_const_charp why) {
 }
 
 static void on_warning(png_structp png, png_const_charp why) { (void)png, (void)why; }
+
+static png_voidp on_alloc(png_structp png, png_alloc_size_t n) {
+    png_job *j = png_get_mem_ptr(png);
+    void *p = malloc(n);
+    if (!p) j->no_memory = true;
+    return p;
+}
+
+static void on_free(png_structp png, png_voidp p) {
+    (void)png;
+    free(p);
+}
 
 static void on_read(png_structp png, png_bytep out, size_t n) {
     png_job *j = png_get_io_ptr(png);
@@ -83,12 +97,13 @@ static int read_pixels(png_job *j) {
 int decode_png(decode_job *job) {
     png_job j = {.job = job};
     volatile int rc = 0; /* set between setjmp and a jump back */
-    j.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning);
+    j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, on_alloc,
+                                     on_free);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     if (!j.info) {
         rc = fail_memory(job->name, 1 << 16);
     } else if (setjmp(png_jmpbuf(j.png))) {
-        rc = decode_fail(job, "PNG", j.why);
+        rc = j.no_memory ? decode_fail_memory(job) : decode_fail(job, "PNG", j.why);
     } else {
         rc = read_head(&j);
         if (rc == 0 && !job->only_head) rc = read_pixels(&j);

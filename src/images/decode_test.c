@@ -86,7 +86,7 @@ static void pixels_are_pillows(void **state) {
         assert_ok(npy_read(image_path(name), &want));
         assert_ok(decode(kinds[k].name, m.data, m.size, 0, 0, &got));
         compare(kinds[k].name, &got, &want, kinds[k].most, kinds[k].mean);
-        assert_ok(decode_probe(kinds[k].name, m.data, m.size, &head));
+        assert_ok(decode_probe(kinds[k].name, m.data, m.size, m.size, &head, NULL));
         assert_int_equal(head.w, got.w);
         assert_int_equal(head.h, got.h);
         assert_int_equal(head.gray, got.c == 1);
@@ -227,7 +227,7 @@ static void absurd_sizes_are_refused(void **state) {
     assert_non_null(png);
     size_t n = make_png(65535, 65535, 1, png, ROOM);
     assert_fails(CONR_EFORMAT, "65535 x 65535", decode("huge.png", png, n, 3, 0, &out));
-    assert_fails(CONR_EFORMAT, "65535 x 65535", decode_probe("huge.png", png, n, &head));
+    assert_fails(CONR_EFORMAT, "65535 x 65535", decode_probe("huge.png", png, n, n, &head, NULL));
     n = make_png(65536, 1, 1, png, ROOM);
     assert_fails(CONR_EFORMAT, "huge.png", decode("huge.png", png, n, 3, 0, &out));
     n = make_png(8000, 8000, 1, png, ROOM); /* within the limit, but not in so few bytes */

@@ -1,5 +1,6 @@
 /* images.c: the public calls about a source of images. */
 #include "images/images.h"
+#include "base/output.h"
 #include "base/status.h"
 #include "context/context.h"
 #include "images/store.h"
@@ -115,6 +116,23 @@ int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int6
 done:
     store_close(&s);
     if (rc < 0) free(*features), *features = NULL;
+    return rc;
+}
+
+int conr_images_check(conr *c, conr_images *m, conr_on_count *on_count, void *user) {
+    store s = {0};
+    store_options o = {
+        .side = 1, .place = STORE_MEMORY, .threads = c->dev->threads, .tell = {on_count, user}};
+    if (!m->source.item) return 0; /* arrays have no single images that could be damaged */
+    int rc = store_open(&m->source, &o, &s);
+    store_close(&s);
+    return rc;
+}
+
+int conr_images_check_output(const conr_images *m, const char *out) {
+    int rc = output_check(out, NULL, NULL);
+    if (rc == 0 && source_has_file(&m->source, out))
+        rc = fail(CONR_EINVAL, "%s: is one of the images; write to another file", out);
     return rc;
 }
 

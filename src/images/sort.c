@@ -26,11 +26,34 @@ static int fail_file(const char *path) {
                 strerror(errno));
 }
 
+/* Whether a folder can be made beside this one, where the sorted images are collected before they
+ * get their name: tried in the nearest folder above it that exists.  Permissions alone would not
+ * tell: a file system may be read-only or full. */
+static int try_beside(const char *folder) {
+    static const char probe[] = "/.conr-XXXXXX";
+    char path[PATH];
+    struct stat at;
+    size_t n = strlen(folder);
+    if (n + sizeof probe + 2 > sizeof path)
+        return fail(CONR_EINVAL, "folder: its name has %zu bytes; give a shorter one", n);
+    snprintf(path, sizeof path, "%s", folder);
+    do { /* cut off the last part */
+        while (n > 0 && path[n - 1] == '/') n--;
+        while (n > 0 && path[n - 1] != '/') n--;
+        while (n > 1 && path[n - 1] == '/') n--;
+        path[n] = 0;
+    } while (n > 1 && stat(path, &at) < 0 && errno == ENOENT);
+    strcpy(path + n, n ? probe : "./.conr-XXXXXX");
+    if (!mkdtemp(path)) return fail_file(folder);
+    rmdir(path);
+    return 0;
+}
+
 /* The folder may be empty or missing. */
 int conr_sort_check(const char *folder) {
     int rc = 0;
     DIR *d = opendir(folder);
-    if (!d && errno == ENOENT) return 0;
+    if (!d && errno == ENOENT) return try_beside(folder);
     if (!d)
         return fail(CONR_EFILE, "%s: %s; give a folder that is empty or does not exist", folder,
                     strerror(errno));
@@ -39,7 +62,7 @@ int conr_sort_check(const char *folder) {
             rc = fail(CONR_EFILE, "%s: is not empty; give a folder that is empty or does not exist",
                       folder);
     closedir(d);
-    return rc;
+    return rc < 0 ? rc : try_beside(folder);
 }
 
 /* ---- one image ------------------------------------------------------------------------------- */

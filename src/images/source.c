@@ -29,6 +29,7 @@ void source_close(source *s) {
         for (int i = 0; i < m->n_kept; i++) free(m->kept[i]);
         free(m->map);
         free(m->kept);
+        free(m->used);
         free(m->class_slot);
         arena_free(&m->texts);
         free(m);
@@ -74,8 +75,18 @@ int source_map(source *s, const char *path, file_map *out) {
     if (!more) return fail_memory(path, sizeof *more);
     m->map = more;
     int rc = file_map_open(path, out);
-    if (rc == 0) m->map[m->n_maps++] = *out;
-    return rc;
+    if (rc < 0) return rc;
+    m->map[m->n_maps++] = *out;
+    return source_uses(s, path);
+}
+
+int source_uses(source *s, const char *path) {
+    struct source_memory *m = s->memory;
+    const char **more = realloc(m->used, ((size_t)m->n_used + 1) * sizeof *more);
+    if (!more) return fail_memory(path, sizeof *more);
+    m->used = more;
+    more[m->n_used] = arena_text(source_arena(s), path, strlen(path));
+    return more[m->n_used] ? (m->n_used++, 0) : CONR_ENOMEM;
 }
 
 int source_keep(source *s, void *memory) {
@@ -204,6 +215,30 @@ int source_drop(source *s, const unsigned char *bad, const char *message) {
     return source_check_skipped(s);
 }
 
+/* Images that cannot be read are no longer in the list: so within a folder of images, whatever is
+ * called like one counts. */
+static bool lies_within(const char *folder, const char *path) {
+    char *root = realpath(folder, NULL), *real = realpath(path, NULL);
+    size_t n = root ? strlen(root) : 0;
+    bool within = root && real && !strncmp(real, root, n) && real[n] == '/';
+    free(root), free(real);
+    return within;
+}
+
+bool source_has_file(const source *s, const char *path) {
+    struct stat out, at;
+    if (stat(path, &out) < 0) return false;
+    if (s->kind == SOURCE_FOLDER || s->kind == SOURCE_TINY)
+        if (name_is_image(path) && lies_within(s->path, path)) return true;
+    const struct source_memory *m = s->memory;
+    int64_t items = s->item ? s->n : 0;
+    for (int64_t i = -1 - m->n_used; i < items; i++) {
+        const char *one = i >= 0 ? s->item[i].file : i == -1 ? s->path : m->used[-2 - i];
+        if (stat(one, &at) == 0 && at.st_dev == out.st_dev && at.st_ino == out.st_ino) return true;
+    }
+    return false;
+}
+
 /* ---- pixels ---------------------------------------------------------------------------------- */
 
 /* in: planes of w x h bytes, by rows or by columns; out: [h,w,c]. */
@@ -218,13 +253,19 @@ static void interleave(const unsigned char *in, source_layout layout, int w, int
                 *out++ = in[(size_t)k * plane + (size_t)y * step_y + (size_t)x * step_x];
 }
 
+int source_item_bytes(const source_item *it, size_t most, file_bytes *out) {
+    bool its_own;
+    int rc = file_read(it->file, most, out, &its_own);
+    return rc < 0 && its_own ? CONR_EFORMAT : rc;
+}
+
 int source_read(const source *s, int64_t i, int channels, int least, image *out) {
     int rc = 0;
-    file_map map = {0};
+    file_bytes file = {0};
     ASSERT(i >= 0 && i < s->n);
     if (s->item) {
-        TRY(file_map_open(s->item[i].file, &map));
-        TRY(decode(s->item[i].path, map.data, map.size, channels, least, out));
+        TRY(source_item_bytes(&s->item[i], SIZE_MAX, &file));
+        TRY(decode(s->item[i].path, file.data, file.n, channels, least, out));
     } else {
         int64_t index;
         const source_block *b = block_of(s, i, &index);
@@ -238,7 +279,7 @@ int source_read(const source *s, int64_t i, int channels, int least, image *out)
         TRY(image_convert(out, channels));
     }
 done:
-    file_map_close(&map);
+    file_bytes_free(&file);
     return rc;
 }
 

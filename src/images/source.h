@@ -103,7 +103,8 @@ int source_label(const source *s, int64_t i);
 void source_size(const source *s, int64_t i, int *w, int *h);
 
 /* The pixels of image i, channels 1 or 3; `least` as in decode().  May be called by many threads,
- * each with its own image. */
+ * each with its own image.  CONR_EFORMAT: the image cannot be read; any other failure is not its
+ * fault (memory, file handles, the disk). */
 int source_read(const source *s, int64_t i, int channels, int least, image *out);
 
 /* A hash that tells whether two sets are the same images in the same order: their number; for files
@@ -119,6 +120,10 @@ int source_drop(source *s, const unsigned char *bad, const char *message);
 /* Thins the labeled images out to a long tail: class c of C keeps the first f^(-c/(C-1)) of its
  * images, so the last class keeps 1/f; images without a label are removed.  f > 1. */
 int source_thin(source *s, double f);
+
+/* Whether writing to this path would replace a file of the source: an image, readable or not, an
+ * array, its labels, a list. */
+bool source_has_file(const source *s, const char *path);
 
 /* The published constants if this is one of the paper's data sets; else false. */
 bool source_known_norm(const source *s, float mean[3], float deviation[3]);

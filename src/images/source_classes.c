@@ -124,6 +124,7 @@ int source_class_names(source *s, const char *path, int n_classes) {
     int rc = 0, n = 0;
     file_map map = {0};
     if (path && file_map_open(path, &map) == 0) {
+        TRY(source_uses(s, path));
         const char *at = (const char *)map.data, *end = at + map.size;
         while (at < end && n < n_classes) {
             const char *stop = memchr(at, '\n', (size_t)(end - at));
@@ -134,7 +135,6 @@ int source_class_names(source *s, const char *path, int n_classes) {
             if (length && source_class(s, at, length) == n) n++;
             at = stop ? stop + 1 : end;
         }
-        file_map_close(&map);
     }
     for (; n < n_classes; n++) { /* after a repeated name, the rest are numbers */
         char text[24];
@@ -145,6 +145,7 @@ int source_class_names(source *s, const char *path, int n_classes) {
         }
     }
 done:
+    file_map_close(&map);
     return rc;
 }
 

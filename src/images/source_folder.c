@@ -69,14 +69,21 @@ static int names_keep(source *s, names *l, const char ***out, int *n) {
     return source_keep(s, *out);
 }
 
+/* *its_own: whether this one folder is at fault, not the machine. */
+static int fail_folder(const char *path, bool *its_own) {
+    int why = errno;
+    *its_own = file_error_is_its_own(why);
+    return fail(CONR_EFILE, "%s: cannot be read: %s; %s", path, strerror(why),
+                *its_own ? "check its permissions"
+                         : "check the disk, and the limit on open files (ulimit -n)");
+}
+
 int folder_read(source *s, const char *path, folder *out) {
     int rc = 0;
     names files = {0}, subs = {0};
     *out = (folder){.path = path};
     DIR *d = opendir(path);
-    if (!d)
-        return fail(CONR_EFILE, "%s: cannot be read: %s; check its permissions", path,
-                    strerror(errno));
+    if (!d) return fail_folder(path, &out->its_own);
     for (struct dirent *e; (errno = 0, e = readdir(d));) {
         if (*e->d_name == '.' || !strcmp(e->d_name, "__MACOSX")) continue;
         char kind = entry_kind(path, e);
@@ -120,11 +127,10 @@ static size_t visited_slot(const visited *v, dev_t device, ino_t node) {
 }
 
 /* 1: the folder is new, 0: it was visited before, negative: an error. */
-static int visited_add(visited *v, const char *path) {
+static int visited_add(visited *v, const char *path, bool *its_own) {
     struct stat at;
-    if (stat(path, &at) < 0)
-        return fail(CONR_EFILE, "%s: cannot be read: %s; check its permissions", path,
-                    strerror(errno));
+    *its_own = false;
+    if (stat(path, &at) < 0) return fail_folder(path, its_own);
     if (2 * (v->n + 1) > v->slots) {
         visited more = {.slots = v->slots ? 2 * v->slots : 256};
         more.slot = calloc(more.slots, sizeof *more.slot);
@@ -159,11 +165,12 @@ done:
 /* All images below a folder get one label. */
 static int add_tree(source *s, visited *v, const char *path, int label, int depth) {
     int rc = 0;
-    folder f;
+    folder f = {0};
+    bool its_own;
     if (!path) return CONR_ENOMEM;
-    int fresh = visited_add(v, path);
-    if (fresh > 0 && (rc = folder_read(s, path, &f)) == CONR_EFILE) fresh = rc;
-    if (fresh == CONR_EFILE) { /* an unreadable folder counts as one bad image */
+    int fresh = visited_add(v, path, &its_own);
+    if (fresh > 0 && (rc = folder_read(s, path, &f)) < 0) fresh = rc, its_own = f.its_own;
+    if (fresh < 0 && its_own) { /* an unreadable folder counts as one bad image */
         source_skip(s, conr_error());
         return 0;
     }
@@ -238,8 +245,9 @@ static void forget_lone_class(source *s) {
 
 int folder_add(source *s, const source_options *o, const folder *root, bool *found) {
     int rc = 0;
+    bool its_own;
     visited v = {0};
-    TRY(visited_add(&v, root->path));
+    TRY(visited_add(&v, root->path, &its_own));
     if (o->split) {
         if (!folder_has_sub(root, o->split)) TRY(fail_split(s, o->split));
         TRY(add_split(s, o, &v, root, o->split));
@@ -268,6 +276,7 @@ static int add_annotated(source *s, const char *folder_path) {
     char *images = source_join(s, folder_path, "images");
     if (!list || !images) TRY(CONR_ENOMEM);
     TRY(file_map_open(list, &map));
+    TRY(source_uses(s, list));
     const char *at = (const char *)map.data, *end = at + map.size;
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));

@@ -13,6 +13,7 @@ typedef struct folder {
     const char **file, **sub; /* names of regular files, of folders; links are followed */
     int n_files, n_subs;
     int n_images; /* files whose names end like those of images */
+    bool its_own; /* if it cannot be read: this folder is at fault, not the machine */
 } folder;
 
 int folder_read(source *s, const char *path, folder *out); /* in memory of the source */
@@ -51,6 +52,8 @@ struct source_memory {
     file_map *map;
     void **kept;
     int n_maps, n_kept;
+    const char **used; /* files other than the items, in texts */
+    int n_used;
     int64_t items_room, labels_room;
     int classes_room, blocks_room;
     int *class_slot; /* hash of names: index + 1, 0 empty; [slots] */
@@ -63,6 +66,7 @@ arena *source_arena(source *s);
 int source_grow(void *array, int64_t *room, int64_t need, size_t size);
 char *source_join(source *s, const char *folder, const char *name); /* NULL with the message set */
 int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
+int source_uses(source *s, const char *path); /* remembers a file that is not an item */
 int source_keep(source *s, void *memory); /* will be free()d with s; at once if this call fails */
 
 /* The bytes of image i of an array, in its layout. */
@@ -73,6 +77,9 @@ int source_class(source *s, const char *name, size_t n);
 int source_sort_classes(source *s);
 /* Class names from a text file, one per line; their numbers if it has none. */
 int source_class_names(source *s, const char *path, int n_classes);
+/* The file of an image, or its first `most` bytes.  CONR_EFORMAT: this one file cannot be read and
+ * counts as bad; any other failure is the machine's and ends the work, as in source_read. */
+int source_item_bytes(const source_item *it, size_t most, file_bytes *out);
 int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
 int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,

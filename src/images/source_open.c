@@ -14,20 +14,29 @@
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
+enum { BEGINNING = 1 << 16 }; /* bytes that hold the headers of nearly every file */
+
 static int probe_item(source_item *it) {
     int rc = 0;
-    file_map map = {0};
+    file_bytes file = {0};
     decode_head head;
     struct stat at;
-    TRY(file_map_open(it->file, &map));
-    TRY(decode_probe(it->path, map.data, map.size, &head));
+    bool more;
+    TRY(source_item_bytes(it, BEGINNING, &file));
+    rc = decode_probe(it->path, file.data, file.n, file.size, &head, &more);
+    if (rc < 0 && more) {
+        file_bytes_free(&file);
+        TRY(source_item_bytes(it, SIZE_MAX, &file));
+        rc = decode_probe(it->path, file.data, file.n, file.n, &head, NULL);
+    }
+    TRY(rc);
     it->w = (uint16_t)head.w, it->h = (uint16_t)head.h;
     it->gray = head.gray;
-    it->bytes = map.size;
+    it->bytes = file.size;
     if (stat(it->file, &at) == 0)
         it->time = (int64_t)at.st_mtim.tv_sec * 1000000000 + at.st_mtim.tv_nsec;
 done:
-    file_map_close(&map);
+    file_bytes_free(&file);
     return rc;
 }
 
@@ -51,16 +60,21 @@ static int probe_all(source *s, const source_options *o) {
     int rc = 0;
     char first_message[512] = "";
     int64_t first_bad = s->n, done_count = 0, total = s->n;
-    int stop = 0;
+    int stop = 0, broken = 0; /* broken: the code of a failure that is not an image's */
     unsigned char *bad = calloc((size_t)s->n + 1, 1);
     if (!bad) return fail_memory("list of images", (double)s->n);
 #pragma omp parallel for schedule(dynamic, 16) num_threads(o->threads)
     for (int64_t i = 0; i < total; i++) {
         if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) continue;
-        bad[i] = probe_item(&s->item[i]) < 0;
-        if (bad[i]) {
+        int why = probe_item(&s->item[i]);
+        bad[i] = why < 0;
+        if (why < 0) {
 #pragma omp critical
-            if (i < first_bad) {
+            if (!broken && (why != CONR_EFORMAT || i < first_bad)) {
+                if (why != CONR_EFORMAT) {
+                    broken = why;
+                    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+                }
                 first_bad = i;
                 snprintf(first_message, sizeof first_message, "%s", conr_error());
             }
@@ -71,6 +85,7 @@ static int probe_all(source *s, const source_options *o) {
             if (o->tell.on(seen, total, o->tell.user)) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         }
     }
+    if (broken) TRY(fail(broken, "%s", first_message));
     if (stop) TRY(fail(CONR_ESTOPPED, "%s: stopped while reading headers; run it again", s->path));
     TRY(source_drop(s, bad, first_message));
     take_sizes(s);
@@ -151,11 +166,11 @@ static bool is_text(const unsigned char *bytes, size_t n) {
 
 static int open_file(source *s, const source_options *o, const char *path) {
     int rc = 0;
-    file_map map = {0};
+    file_bytes file = {0};
     decode_head head;
-    TRY(file_map_open(path, &map));
-    const unsigned char *b = map.data;
-    size_t n = map.size;
+    TRY(file_read(path, BEGINNING, &file, NULL));
+    const unsigned char *b = file.data;
+    size_t n = file.n;
     if (o->split)
         TRY(fail(CONR_EINVAL, "%s: is a single file without a split '%s'; leave out the split",
                  path, o->split));
@@ -165,18 +180,21 @@ static int open_file(source *s, const source_options *o, const char *path) {
     } else if (n >= 4 && ((b[0] == 0 && b[1] == 0) || (b[0] == 0x1f && b[1] == 0x8b))) {
         s->kind = SOURCE_IDX;
         TRY(idx_add_file(s, path));
-    } else if (name_is_image(path) || (n && decode_probe(path, b, n, &head) == 0)) {
+    } else if (name_is_image(path) ||
+               (n && decode_probe(path, b, n, file.size, &head, NULL) == 0)) {
         s->kind = SOURCE_IMAGE;
         TRY(source_add_item(s, s->path, s->path, -1));
     } else if (is_text(b, n)) {
         s->kind = SOURCE_LIST;
-        TRY(list_add(s, path, b, n));
+        file_bytes_free(&file);
+        TRY(file_read(path, SIZE_MAX, &file, NULL));
+        TRY(list_add(s, path, file.data, file.n));
     } else {
         TRY(fail(CONR_EFORMAT, "%s: %s; see docs/images.md for what conr reads", path,
                  n ? "is not an image, IDX, .npy or a list of paths" : "is empty"));
     }
 done:
-    file_map_close(&map);
+    file_bytes_free(&file);
     return rc;
 }
 

@@ -2,11 +2,11 @@
 #include "images/store.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "images/store_cache.h"
 #include "views/pixels_resize.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,26 +67,6 @@ static bool borrow(const source *s, store *out) {
     return true;
 }
 
-/* Free memory in bytes, according to the kernel and to the limit of a container. */
-static uint64_t memory_free(void) {
-    char line[128];
-    uint64_t free_bytes = (uint64_t)1 << 32, limit = UINT64_MAX, used = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64, &free_bytes) == 1) free_bytes <<= 10;
-    if (f) fclose(f);
-    if ((f = fopen("/sys/fs/cgroup/memory.max", "r"))) {
-        if (fscanf(f, "%" SCNu64, &limit) != 1) limit = UINT64_MAX; /* "max" */
-        fclose(f);
-    }
-    if ((f = fopen("/sys/fs/cgroup/memory.current", "r"))) {
-        if (fscanf(f, "%" SCNu64, &used) != 1) used = 0;
-        fclose(f);
-    }
-    limit = limit > used ? limit - used : 0;
-    return free_bytes < limit ? free_bytes : limit;
-}
-
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 /* One image into its place. */
@@ -108,7 +88,7 @@ done:
 /* Sets bad[i] if image i cannot be decoded; `message`: about the first of those. */
 static int decode_all(const source *s, const store *st, const store_options *o, unsigned char *bad,
                       char *message, size_t message_size) {
-    int stop = 0, no_memory = 0;
+    int stop = 0, broken = 0; /* broken: the code of a failure that is not an image's */
     int64_t first_bad = st->n, done_count = 0;
 #pragma omp parallel num_threads(o->threads)
     {
@@ -118,11 +98,14 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
         for (int64_t i = 0; i < st->n; i++) {
             if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) continue;
             int rc = decode_one(s, st, i, o->side, &scratch, &r);
-            if (rc == CONR_ENOMEM) __atomic_store_n(&no_memory, 1, __ATOMIC_RELAXED);
             if (rc < 0) {
                 bad[i] = 1;
 #pragma omp critical
-                if (i < first_bad) {
+                if (!broken && (rc != CONR_EFORMAT || i < first_bad)) {
+                    if (rc != CONR_EFORMAT) {
+                        broken = rc;
+                        __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+                    }
                     first_bad = i;
                     snprintf(message, message_size, "%s", conr_error());
                 }
@@ -137,8 +120,8 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
         image_free(&scratch);
         resizer_free(&r);
     }
+    if (broken) return fail(broken, "%s", message);
     if (stop) return fail(CONR_ESTOPPED, "%s: stopped while decoding; run it again", s->path);
-    if (no_memory) return fail(CONR_ENOMEM, "%s", message);
     return 0;
 }
 
@@ -198,7 +181,7 @@ int store_open(source *s, const store_options *o, store *out) {
     if (o->place == STORE_AUTO && borrow(s, out)) goto done;
     bad = calloc((size_t)s->n, 1);
     if (!bad) TRY(fail_memory("list of images", (double)s->n));
-    uint64_t limit = o->memory ? o->memory : memory_free() / 2;
+    uint64_t limit = o->memory ? o->memory : memory_at_hand() / 2;
     if (o->place == STORE_MEMORY || (o->place == STORE_AUTO && out->bytes <= limit))
         TRY(fill_memory(s, o, out, bad));
     else

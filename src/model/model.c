@@ -12,6 +12,7 @@
 #include "images/images.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +126,8 @@ static int wanted_three(const tensors *f, const char *key, float out[3]) {
     const char *text;
     int rc = 0;
     TRY(wanted(f, key, &text));
-    if (sscanf(text, "%f %f %f", &out[0], &out[1], &out[2]) != 3)
+    if (sscanf(text, "%f %f %f", &out[0], &out[1], &out[2]) != 3 || !isfinite(out[0]) ||
+        !isfinite(out[1]) || !isfinite(out[2]))
         TRY(fail(CONR_EFORMAT, "%s: %s is %s, not three numbers; the file is damaged", f->path, key,
                  text));
 done:
@@ -152,6 +154,12 @@ static int read_about(const char *path, conr_model *m) {
         TRY(fail(CONR_EFORMAT, "%s: its projector is %s; the file is damaged", path, text));
     TRY(wanted_three(&f, "mean", m->norm.mean));
     TRY(wanted_three(&f, "deviation", m->norm.deviation));
+    for (int i = 0; i < 3; i++)
+        if (!(m->norm.deviation[i] > 0))
+            TRY(fail(CONR_EFORMAT,
+                     "%s: deviation is %g, and images are divided by it; the file is "
+                     "damaged",
+                     path, (double)m->norm.deviation[i]));
     TRY(wanted(&f, "framework", &text));
     snprintf(m->framework, sizeof m->framework, "%s", text);
     TRY(network_new(&s, &m->net));
@@ -186,6 +194,7 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     if (folder && stat(file, &at))
         TRY(fail(CONR_EFILE, "%s: holds no model.safetensors; has its training finished?", path));
     TRY(read_about(file, m));
+    TRY(memory_check(file, 4.0 * (double)m->net.n_weights));
     m->w = calloc(m->net.n_weights, sizeof *m->w);
     m->running = calloc(m->net.n_running + 1, sizeof *m->running);
     TRY(m->w && m->running ? 0 : fail_memory("model", 4.0 * (double)m->net.n_weights));

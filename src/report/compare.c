@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/status.h"
 #include "conr.h"
 #include "report/folder.h"
@@ -449,6 +450,8 @@ int conr_report_compare(conr *c, const char *const *paths, int n_paths, const ch
     file_new f = {0};
     folder_lock lock = {0};
     (void)c;
+    /* a sweep has its comparison as its report; a run does not */
+    TRY(output_check(out, NULL, n_paths == 1 && !is_run(paths[0]) ? paths[0] : NULL));
     for (int i = 0; i < n_paths; i++) {
         if (!is_run(paths[i])) {
             TRY(add_sweep(paths[i], &run, &n));

@@ -2,36 +2,39 @@
 #include "report/data.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status.h"
 
-#include <jansson.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* JSON strings are UTF-8; text that is not becomes null. */
+/* JSON strings are UTF-8; text that is not becomes null, and so does none. */
 static json_t *text_json(const char *text) {
-    json_t *exact = text ? json_string(text) : NULL;
-    return exact ? exact : json_null();
+    bool odd;
+    json_t *exact = text ? json_text(text, &odd) : json_null();
+    return exact || !odd ? exact : json_null();
 }
 
 int report_write_data(const source *s, const char *run) {
     int rc = 0;
     char path[PATH_MAX], *real = realpath(s->path, NULL), *text = NULL;
     file_new f = {0};
-    json_t *classes = json_array();
+    json_t *classes = json_array(), *o = NULL;
+    if (!real && errno == ENOMEM) TRY(fail_memory(s->path, PATH_MAX));
     for (int i = 0; i < s->n_classes; i++) {
-        json_t *name = json_string(s->class_name[i]);
-        json_array_append_new(classes, name ? name : json_string("?"));
+        bool odd;
+        json_t *name = json_text(s->class_name[i], &odd);
+        classes = json_push(classes, odd ? json_string("?") : name);
     }
-    json_t *o =
-        json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real), "kind", s->words,
+    o = json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real), "kind", s->words,
                   "images", (json_int_t)s->n, "skipped", (json_int_t)s->skipped, "first_skipped",
                   text_json(s->first_skipped), "width", s->w_low, s->w_high, "height", s->h_low,
                   s->h_high, "channels", s->gray ? 1 : 3, "classes", classes);
-    text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    text = json_write(o, JSON_INDENT(2));
     snprintf(path, sizeof path, "%s/data.json", run);
     if (!text) TRY(fail_memory(path, 1000));
     TRY(file_new_open(&f, path));
@@ -55,7 +58,15 @@ static void two_ints(const json_t *pair, int out[2]) {
 }
 
 int data_read(const char *path, arena *memory, folder_data *d) {
-    json_t *o = json_load_file(path, 0, NULL);
+    bool scarce = false;
+    file_bytes file = {0};
+    json_t *o = NULL;
+    if (file_read(path, SIZE_MAX, &file, NULL) == 0) { /* it may be missing */
+        file.data[file.n] = 0;
+        o = json_read((const char *)file.data, &scarce);
+    }
+    file_bytes_free(&file);
+    if (scarce) return fail_memory(path, 1000);
     const json_t *classes = json_object_get(o, "classes"), *name;
     size_t i;
     d->path = keep(memory, json_string_value(json_object_get(o, "path")));

@@ -2,11 +2,11 @@
 #include "report/folder.h"
 
 #include "base/csv.h"
+#include "base/json.h"
 #include "base/npy.h"
 #include "base/status.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,9 +70,11 @@ static int read_log(folder *f) {
     int rc = 0;
     char *path = path_of(f, "log.jsonl"), *line = NULL;
     size_t room = 0;
+    bool scarce;
     FILE *stream = path ? fopen(path, "r") : NULL;
     while (stream && rc == 0 && getline(&line, &room, stream) > 0) {
-        json_t *object = json_loads(line, 0, NULL); /* skips a line that was cut short */
+        json_t *object = json_read(line, &scarce); /* skips a line that was cut short */
+        if (scarce) rc = fail_memory(path, (double)room);
         if (json_is_object(object)) rc = add_line(f, object);
         json_decref(object);
     }

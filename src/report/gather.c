@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/status.h"
 #include "report/gather_parts.h"
 #include "report/html.h"
@@ -147,7 +148,10 @@ int conr_report(conr *c, const char *run, const conr_report_options *o,
     TRY(folder_lock_beside(o->out ? o->out : out, "options.yaml", &lock));
     TRY(folder_open(run, &f));
     TRY(folder_read_images(&f));
+    if (o->out) TRY(output_check(o->out, NULL, run));
     TRY(pictures_open(c, &f, o->data, &p, why, sizeof why));
+    if (o->out && p.images && source_has_file(&p.images->source, o->out))
+        TRY(fail(CONR_EINVAL, "%s: is one of the images; write to another file", o->out));
     if (p.images && !f.data.n_classes) { /* a run older than data.json */
         f.data.class_name = p.images->source.class_name;
         f.data.n_classes = p.images->source.n_classes;

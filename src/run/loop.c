@@ -2,12 +2,12 @@
 #include "run/run.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "run/plan.h"
 #include "train/schedule.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 /* Writes one log line.  Takes ownership of the object. */
 static int log_line(run *r, json_t *line) {
     if (!r->leads) return json_decref(line), 0;
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json_write(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(line);
     if (!text) return fail_memory("log", 1000);
     int ok = fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
@@ -86,24 +86,24 @@ static int evaluate(run *r, int epoch) {
                           "objective", t->objective, "clusters", t->K, "deviation", e->deviation,
                           "smallest", (json_int_t)e->smallest, "largest", (json_int_t)e->largest);
     if (r->truth) {
-        json_object_set_new(o, "nmi", json_real(e->scores.nmi));
-        json_object_set_new(o, "acc", json_real(e->scores.acc));
-        json_object_set_new(o, "ari", json_real(e->scores.ari));
-        json_object_set_new(o, "balanced_acc", json_real(e->scores.balanced_acc));
-        if (isfinite(e->knn)) json_object_set_new(o, "knn", json_real(e->knn));
+        o = json_put(o, "nmi", json_real(e->scores.nmi));
+        o = json_put(o, "acc", json_real(e->scores.acc));
+        o = json_put(o, "ari", json_real(e->scores.ari));
+        o = json_put(o, "balanced_acc", json_real(e->scores.balanced_acc));
+        if (isfinite(e->knn)) o = json_put(o, "knn", json_real(e->knn));
         snprintf(line, sizeof line, "epoch %d | NMI %.4f  ACC %.4f  ARI %.4f | 20-NN %.4f", epoch,
                  e->scores.nmi, e->scores.acc, e->scores.ari, e->knn);
     } else {
-        if (isfinite(e->silhouette)) json_object_set_new(o, "silhouette", json_real(e->silhouette));
+        if (isfinite(e->silhouette)) o = json_put(o, "silhouette", json_real(e->silhouette));
         int used = snprintf(line, sizeof line, "epoch %d | clusters of %lld to %lld images", epoch,
                             (long long)e->smallest, (long long)e->largest);
         if (isfinite(e->silhouette))
             snprintf(line + used, sizeof line - (size_t)used, " | silhouette %.4f", e->silhouette);
     }
     json_t *runs = json_array();
-    for (int i = 0; i < t->n_tried; i++) json_array_append_new(runs, json_real(t->tried[i]));
-    json_object_set_new(o, "runs", runs);
-    if (isfinite(e->stability)) json_object_set_new(o, "stability", json_real(e->stability));
+    for (int i = 0; i < t->n_tried; i++) runs = json_push(runs, json_real(t->tried[i]));
+    o = json_put(o, "runs", runs);
+    if (isfinite(e->stability)) o = json_put(o, "stability", json_real(e->stability));
     TRY(log_line(r, o));
     run_message(r, line);
     for (int i = 0; (warning = evaluation_warning(e, t->store->n, t->K, i)); i++) {
