@@ -1,5 +1,5 @@
 #!/bin/bash
-# The slow checks: sanitizers over everything, fuzzing, reports in a browser, ranks under mpirun, the
+# The slow checks: sanitizers over everything, faults, fuzzing, reports in a browser, ranks under mpirun, the
 # Python package in a fresh environment, all CUDA architectures, exported encoders, and, if torch and
 # scikit-learn are installed, whether the golden files can be reproduced.
 set -euo pipefail
@@ -10,6 +10,10 @@ step "sanitizers over everything, including the program"
 cmake --preset asan >/dev/null
 cmake --build build-asan
 ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
+
+step "failed calls, kills, stops, damaged files, two writers: five minutes, and one with sanitizers"
+tests/faults/run.sh build --seconds 300
+tests/faults/run.sh build-asan --seconds 60
 
 step "fuzzing every parser, a minute each"
 scripts/deps.sh fuzz
