@@ -70,12 +70,18 @@ static int read_log(folder *f) {
     int rc = 0;
     char *path = path_of(f, "log.jsonl"), *line = NULL;
     size_t room = 0;
-    FILE *stream = path ? fopen(path, "r") : NULL;
-    while (stream && rc == 0 && getline(&line, &room, stream) > 0) {
+    if (!path) return fail_memory(f->path, 4096);
+    FILE *stream = fopen(path, "r");
+    if (!stream && errno != ENOENT) /* a run without a log can be shown */
+        TRY(fail(CONR_EFILE, "%s: cannot be read: %s; check the disk", path, strerror(errno)));
+    while (stream && rc == 0 && (errno = 0, getline(&line, &room, stream)) > 0) {
         json_t *object = json_loads(line, 0, NULL); /* skips a line that was cut short */
         if (json_is_object(object)) rc = add_line(f, object);
         json_decref(object);
     }
+    if (rc == 0 && stream && !feof(stream)) /* what is missing would not be seen */
+        rc = fail(CONR_EFILE, "%s: cannot be read: %s; check the disk", path, strerror(errno));
+done:
     if (stream) fclose(stream);
     free(line);
     free(path);
