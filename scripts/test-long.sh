@@ -1,7 +1,7 @@
 #!/bin/bash
-# The slow checks: sanitizers over everything, faults, fuzzing, reports in a browser, ranks under mpirun, the
-# Python package in a fresh environment, all CUDA architectures, exported encoders, and, if torch and
-# scikit-learn are installed, whether the golden files can be reproduced.
+# The slow checks: sanitizers over everything, failed calls, fuzzing, reports in a browser, ranks under
+# mpirun, the Python package in a fresh environment, all CUDA architectures, exported encoders, and,
+# if torch and scikit-learn are installed, whether the golden files can be reproduced.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }

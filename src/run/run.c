@@ -24,7 +24,8 @@ static int open_run(run *r, const conr_settings *s) {
     snprintf(r->choices, sizeof r->choices, "%s/engines.txt", r->to->out);
     r->c->dev->choices = r->leads ? r->choices : NULL;
     if (r->to->budget > 0 && !r->to->resume) TRY(run_fit_budget(r));
-    TRY(ranks_broadcast(r->ranks, &r->o, sizeof r->o)); /* what rank 0 timed or read applies to all */
+    TRY(ranks_broadcast(r->ranks, &r->o,
+                        sizeof r->o)); /* what rank 0 timed or read applies to all */
     TRY(trainer_open(r->c, &r->store, &r->norm, &r->o, &r->t));
     if (r->to->budget > 0 && !r->to->resume) {
         char line[128];
