@@ -4,8 +4,8 @@
 #   scripts/mutate.sh [--named] [NAME...]    the bugs of tests/mutations.txt, or only these
 #
 # Works in a copy of the tree.  Runs the tests that the list names for a bug and, if they pass, all
-# of them (not with --named, which is quicker).  A bug whose line is gone from the source is stale: the list must
-# follow the code.  Exits 1 if a bug survives or is stale.
+# of them (not with --named, which is quicker).  A bug whose text is gone from the source, or that
+# does not compile, is stale: the list must follow the code.  Exits 1 if a bug survives or is stale.
 set -u
 cd "$(dirname "$0")/.."
 list=$PWD/tests/mutations.txt
@@ -29,7 +29,7 @@ targets() {
         esac
     done | tr ' ' '\n' | sort -u
 }
-# caught TEST...: builds and runs them; all of them without words
+# caught TEST...: builds and runs them, or all of them; 2 if it does not compile
 caught() {
     local only=()
     [ $# = 0 ] || only=(-R "^($(echo "$*" | tr ' ' '|'))$")
@@ -37,9 +37,9 @@ caught() {
     [ $# = 0 ] || mapfile -t build < <(targets "$@")
     [ $# = 0 ] || [ ${#build[@]} -gt 0 ] || return 1
     cmake --build build ${build:+--target "${build[@]}"} >build/mutant.log 2>&1 ||
-        { echo "the compiler: $(grep -m1 error build/mutant.log)" >build/mutant.why; return 0; }
+        return 2
     ctest --test-dir build -j 2 --timeout 300 --stop-on-failure "${only[@]}" >build/mutant.log 2>&1 && return 1
-    grep -m1 -E 'Failed|Timeout' build/mutant.log | sed 's/.*: //' >build/mutant.why
+    grep -m1 -oE '[a-z_0-9]+ \.+.*(Failed|Timeout|Exception)' build/mutant.log | sed 's/ .*//' >build/mutant.why
     return 0
 }
 
@@ -63,13 +63,24 @@ P
     planted=$((planted + 1))
     started=$SECONDS
     # shellcheck disable=SC2086
-    if caught $tests || { [ -z "$named" ] && caught; }; then
-        found=$((found + 1))
-        echo "caught    $name by $(cat build/mutant.why) ($((SECONDS - started)) s)"
-    else
-        survivors+=" $name"
-        echo "SURVIVED  $name ($((SECONDS - started)) s)"
-    fi
+    caught $tests
+    rc=$?
+    [ $rc != 1 ] || [ -n "$named" ] || { caught; rc=$?; }
+    case $rc in
+        0)
+            found=$((found + 1))
+            echo "caught    $name by $(cat build/mutant.why) ($((SECONDS - started)) s)"
+            ;;
+        1)
+            survivors+=" $name"
+            echo "SURVIVED  $name ($((SECONDS - started)) s)"
+            ;;
+        *)
+            planted=$((planted - 1))
+            stale+=" $name"
+            echo "stale     $name: does not compile: $(grep -m1 error: build/mutant.log)"
+            ;;
+    esac
     cp build/original "$file"
 done <"$list"
 echo "$found of $planted planted bugs were caught${survivors:+; survived:$survivors}${stale:+; stale:$stale}"
