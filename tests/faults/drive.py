@@ -13,6 +13,7 @@ Cases, by their ID:
                             then it is continued
     VERB/alloc/N/stop       SIGTERM at the Nth allocation, or file operation; then it is continued
     flip/STATE/FILE/BIT     one bit of a file of a run is turned over; cut/STATE/FILE/BYTES: its end is lost
+    clean/VERB              nothing fails: every file is synced before it gets its name
     two/HOW/PERCENT         two writers into one folder, the second this much of a run's time later
 known.txt lists violations that are not mended yet: they are counted, and do not fail the test."""
 import argparse
@@ -290,8 +291,15 @@ class Driver:
             self.check_equal(verbs.state_of(verb, out), self.clean[verb], "wrong")
         return True, max(codes), out
 
+    def clean_case(self, verb):
+        """Whether what is renamed has been synced: else a power cut may leave a file of zeros."""
+        check(self.counts[verb]["unsynced"] == 0, "unsynced", f"{self.counts[verb]['unsynced']} files are not synced")
+        return True, 0, None
+
     def case(self, ident):
         part = ident.split("/")
+        if part[0] == "clean":
+            return self.clean_case(part[1])
         if part[0] in ("flip", "cut"):
             return self.damage_case(part[0], part[1], "/".join(part[2:-1]), part[-1])
         if part[0] == "two":
@@ -303,6 +311,7 @@ class Driver:
         lists = []
         for verb in chosen:
             counts = self.counts[verb]
+            lists.append((("clean", verb), [f"clean/{verb}"]))
             for kind in ERRORS:
                 ids = []
                 for n in range(1, counts[kind] + 1):
@@ -350,7 +359,7 @@ class Tally:
 
     def add(self, what, ident, fired, code, problem):
         with self.lock:
-            kind = what[0] if what[0] in ("flip", "cut", "two") else what[1]
+            kind = what[0] if what[0] in ("clean", "flip", "cut", "two") else what[1]
             row = self.rows.setdefault(kind, [0, 0, 0, 0, 0])
             self.verbs.add(what[0])
             row[0] += 1

@@ -8,7 +8,8 @@
  *     FAULT_STICKY  1: all later calls fail too, as on a full disk
  *     FAULT_UNDER   only files below this folder, and standard output, count
  *     FAULT_COUNTS  a file that holds the counts, as text, one fixed-width line a kind; kept in
- *                   shared memory, so it outlives a kill
+ *                   shared memory, so it outlives a kill.  Its last line counts the files that were
+ *                   given their name by rename without having been synced after their last write
  *
  * The C library's streams do not call the public read() and write(), so streams are opened with
  * fopencookie on functions of ours: a failed read sets the error of the stream, as a bad disk does.
@@ -40,13 +41,13 @@
 enum kind { ALLOC, OPEN, READ, WRITE, SYNC, RENAME, MMAP, CLOSE, FOLDER, FILE_ANY, KINDS };
 static const char *const names[KINDS] = {"alloc", "open",  "read",   "write", "sync", "rename",
                                          "mmap",  "close", "folder", "file"};
-enum { LINE = 24, FDS = 4096, STREAMS = 256 };
+enum { LINE = 24, FDS = 4096, STREAMS = 256, FIRED = KINDS, UNSYNCED, LINES };
 
 static bool started;
 static int want = -1, act, sticky, under_length;
 static long want_n;
 static const char *under;
-static char *counts;               /* shared, KINDS lines and one for "fired" */
+static char *counts;               /* shared, LINES lines */
 static long count[KINDS];
 static unsigned char marked[FDS];  /* 1: below `under`; 2: and written to */
 static uintptr_t gomp_low, gomp_high;
@@ -77,7 +78,7 @@ static bool hit(enum kind k, bool *dies) {
         if (want == FILE_ANY) n = any, k = FILE_ANY;
     }
     if ((int)k != want || (sticky ? n < want_n : n != want_n)) return false;
-    put_count(KINDS, "fired", n);
+    put_count(FIRED, "fired", n);
     if (act == -SIGTERM) {
         raise(SIGTERM);
         return false;
@@ -118,11 +119,12 @@ static void set_up(void) {
     sticky = forever && *forever == '1';
     act = !what ? EIO : !strcmp(what, "kill") ? -SIGKILL : !strcmp(what, "stop") ? -SIGTERM : atoi(what);
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
-    if (fd >= 0 && ftruncate(fd, (KINDS + 1) * LINE) == 0) {
-        void *at = mmap(NULL, (KINDS + 1) * LINE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0 && ftruncate(fd, LINES * LINE) == 0) {
+        void *at = mmap(NULL, LINES * LINE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         counts = at == MAP_FAILED ? NULL : at;
         for (int i = 0; i < KINDS; i++) put_count(i, names[i], 0);
-        put_count(KINDS, "fired", 0);
+        put_count(FIRED, "fired", 0);
+        put_count(UNSYNCED, "unsynced", 0);
     }
     if (fd >= 0) close(fd);
     dl_iterate_phdr(find_gomp, NULL);
@@ -232,9 +234,28 @@ ssize_t pread(int fd, void *to, size_t n, off_t at) {
 }
 ssize_t pread64(int fd, void *to, size_t n, off_t at) { return pread(fd, to, n, at); }
 
+/* Files closed with writes that no sync followed, by their inodes; the newest ones. */
+static bool unsynced[FDS];
+static ino_t careless[64];
+static int n_careless;
+
+static void note_close(int fd) {
+    struct stat at;
+    if (unsynced[fd] && fstat(fd, &at) == 0) careless[n_careless++ % 64] = at.st_ino;
+    unsynced[fd] = false;
+}
+
+static void note_rename(const char *from) {
+    static long n;
+    struct stat at;
+    for (int i = 0; i < 64 && stat(from, &at) == 0; i++)
+        if (careless[i] == at.st_ino) put_count(UNSYNCED, "unsynced", ++n);
+}
+
 ssize_t write(int fd, const void *from, size_t n) {
     REAL(write);
     bool dies = false;
+    if (is_marked(fd)) unsynced[fd] = true;
     if (!is_marked(fd) || !hit(WRITE, &dies)) return real(fd, from, n);
     int why = errno;
     if (real(fd, from, n / 2) < 0) why = errno; /* as much as there was room for */
@@ -243,13 +264,17 @@ ssize_t write(int fd, const void *from, size_t n) {
     return -1;
 }
 
-int fsync(int fd) { return is_marked(fd) && hit(SYNC, NULL) ? -1 : 0; }
+int fsync(int fd) {
+    if (is_marked(fd) && hit(SYNC, NULL)) return -1;
+    if (is_marked(fd)) unsynced[fd] = false;
+    return 0;
+}
 int fdatasync(int fd) { return fsync(fd); }
 
 int close(int fd) {
     REAL(close);
     bool ours = is_marked(fd), fails = ours && marked[fd] == 2 && hit(CLOSE, NULL);
-    if (ours) marked[fd] = 0;
+    if (ours) note_close(fd), marked[fd] = 0;
     int why = errno, rc = real(fd); /* closed in any case, as Linux does */
     if (fails) errno = why;
     return fails ? -1 : rc;
@@ -337,7 +362,9 @@ int fileno(FILE *f) {
 
 int rename(const char *from, const char *to) {
     REAL(rename);
-    return counted(to) && hit(RENAME, NULL) ? -1 : real(from, to);
+    if (!counted(to)) return real(from, to);
+    note_rename(from);
+    return hit(RENAME, NULL) ? -1 : real(from, to);
 }
 
 int mkdir(const char *path, mode_t mode) {
