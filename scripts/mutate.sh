@@ -36,15 +36,16 @@ caught() {
     local build=()
     [ $# = 0 ] || mapfile -t build < <(targets "$@")
     [ $# = 0 ] || [ ${#build[@]} -gt 0 ] || return 1
-    cmake --build build ${build:+--target "${build[@]}"} >build/mutant.log 2>&1 ||
+    cmake --build build ${build:+--target "${build[@]}"} >build/mutant.log 2>&1 </dev/null ||
         return 2
-    ctest --test-dir build -j 2 --timeout 300 --stop-on-failure "${only[@]}" >build/mutant.log 2>&1 && return 1
+    ctest --test-dir build -j 2 --timeout 300 --stop-on-failure "${only[@]}" >build/mutant.log 2>&1 </dev/null &&
+        return 1
     grep -m1 -oE '[a-z_0-9]+ \.+.*(Failed|Timeout|Exception)' build/mutant.log | sed 's/ .*//' >build/mutant.why
     return 0
 }
 
 planted=0 found=0 survivors='' stale=''
-while IFS='|' read -r name file tests old new; do
+while IFS='|' read -r name file tests old new <&3; do
     case $name in ''|'#'*) continue ;; esac
     [ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || continue
     cp "$file" build/original
@@ -82,6 +83,6 @@ P
             ;;
     esac
     cp build/original "$file"
-done <"$list"
+done 3<"$list"
 echo "$found of $planted planted bugs were caught${survivors:+; survived:$survivors}${stale:+; stale:$stale}"
 [ "$found" = "$planted" ] && [ -z "$stale" ]

@@ -39,6 +39,7 @@ ERRORS = {"alloc": ["ENOMEM"], "open": ["EMFILE", "EIO"], "read": ["EIO"], "writ
           "sync": ["EIO"], "rename": ["ENOSPC", "EIO"], "mmap": ["ENOMEM"], "close": ["EIO"], "folder": ["EIO", "ENOSPC"]}
 CODES = {name: str(getattr(errno, name)) for name in {e for list_ in ERRORS.values() for e in list_}}
 CODES.update(kill="kill", stop="stop")
+SHORT = 280  # cases of the short form
 TIMEOUT = 60  # seconds; a case takes a tenth of one, also under sanitizers it is far below
 
 
@@ -64,6 +65,7 @@ class Driver:
         self.clean, self.says, self.warns, self.counts = {}, {}, {}, {}
         self.serial = 0
         self.lock = threading.Lock()
+        self.own = threading.local()
 
     # ---- running
 
@@ -97,7 +99,15 @@ class Driver:
     def folder(self):
         with self.lock:
             self.serial += 1
-            return os.path.join(self.work, f"case{self.serial:06}")
+            self.own.folder = os.path.join(self.work, f"case{self.serial:06}")
+        return self.own.folder
+
+    def clear(self):
+        """Removes what the last case of this thread has left."""
+        shutil.rmtree(self.own.folder, ignore_errors=True)
+        for end in ("", "-1", "-2"):
+            if os.path.exists(f"{self.own.folder}{end}.counts"):
+                os.remove(f"{self.own.folder}{end}.counts")
 
     # ---- the rule
 
@@ -177,6 +187,9 @@ class Driver:
         for verb in VERBS:
             if verb != "train":
                 self.measure(verb)
+        whole, resumed = (verbs.run_state(f"{self.inputs}/run"), self.clean["resume"])
+        for name, data in whole.items():
+            assert resumed[f"half/{name}"] == data, f"a resumed run differs in {name}"
         self.signature = self.signature_of(self.inputs)
 
     def measure(self, verb):
@@ -230,7 +243,7 @@ class Driver:
             self.check_end(verb, code, stderr)
         if code != 0:
             (self.check_continued if verb in TRAINS else self.check_kept)(verb, out)
-        return fired, code, out
+        return fired, code
 
     def damage_case(self, how, state, name, at):
         """A file of a finished or interrupted run is damaged; then the verbs that read it."""
@@ -267,7 +280,7 @@ class Driver:
                 self.check_equal(got, want, "silent")
         if state == "half" and name == "checkpoint.safetensors":
             check(code == 0, "no-fallback", f"the previous checkpoint is whole: {stderr[-300:]}")
-        return True, code, out
+        return True, code
 
     def two_case(self, how, percent):
         """Two writers: one is refused, and the other's run is whole."""
@@ -289,12 +302,12 @@ class Driver:
         check(late or sorted(codes) == [0, 1], "both", f"exits {codes}: {[e for _, e in ends]}")
         if codes[0] == 0:
             self.check_equal(verbs.state_of(verb, out), self.clean[verb], "wrong")
-        return True, max(codes), out
+        return True, max(codes)
 
     def clean_case(self, verb):
         """Whether what is renamed has been synced: else a power cut may leave a file of zeros."""
         check(self.counts[verb]["unsynced"] == 0, "unsynced", f"{self.counts[verb]['unsynced']} files are not synced")
-        return True, 0, None
+        return True, 0
 
     def case(self, ident):
         part = ident.split("/")
@@ -354,14 +367,13 @@ class Tally:
 
     def __init__(self, known):
         self.known, self.used = known, {}
-        self.rows, self.bad, self.verbs = {}, [], set()
+        self.rows, self.bad = {}, []
         self.lock = threading.Lock()
 
     def add(self, what, ident, fired, code, problem):
         with self.lock:
             kind = what[0] if what[0] in ("clean", "flip", "cut", "two") else what[1]
             row = self.rows.setdefault(kind, [0, 0, 0, 0, 0])
-            self.verbs.add(what[0])
             row[0] += 1
             row[1] += bool(fired)
             row[2] += code == 0
@@ -379,8 +391,10 @@ class Tally:
         print(f"{'kind':8} {'cases':>7} {'faults':>7} {'exit 0':>7} {'known':>7} {'wrong':>7}")
         for kind, row in [*self.rows.items(), ("all", [sum(c) for c in zip(*self.rows.values())])]:
             print(f"{kind:8} " + " ".join(f"{n:7}" for n in row))
-        for i, (pattern, reason) in enumerate(self.known):
-            print(f"known: {' '.join(pattern)}: {self.used.get(i, 0)} cases: {reason}")
+        for i, n in sorted(self.used.items()):
+            print(f"known: {' '.join(self.known[i][0])}: {n} cases: {self.known[i][1]}")
+        if self.known:
+            print(f"{len(self.known)} lines in known.txt, {len(self.known) - len(self.used)} of them not seen here")
 
 
 def main():
@@ -401,9 +415,9 @@ def main():
         driver.prepare()
         if a.case:
             try:
-                print("fault happened, exit, folder:", driver.case(a.case))
+                print("fault happened, exit status:", driver.case(a.case))
             except Violation as v:
-                print(f"{a.case}: {v.rule}: {v}\nits folder is the last in {work}")
+                print(f"{a.case}: {v.rule}: {v}\nsee {driver.own.folder}")
                 work = None
                 return 1
             return 0
@@ -420,29 +434,32 @@ def walk(driver, a):
     chosen = a.verbs.split(",") if a.verbs else list(VERBS)
     lists = driver.series(rng, chosen, a.kinds.split(",") if a.kinds else [])
     total, tally = sum(len(ids) for _, ids in lists), Tally(read_known())
-    seconds = 8 if a.short else a.seconds
-    end = time.time() + seconds
     rng.shuffle(lists)
+    lists.sort(key=lambda one: one[0][0] != "clean")
+    cases = [(what, ids[i]) for i in range(max(len(ids) for _, ids in lists))  # one of each list in turn
+             for what, ids in lists if i < len(ids)]
+    if a.short:  # always the same ones; about one of each list
+        cases = cases[:SHORT]
+    end = time.time() + (60 if a.short else a.seconds)
 
     def one(what, ident):
         if not a.all and time.time() > end:
             return
-        fired, code, out, problem = False, 1, None, None
+        fired, code, problem = False, 1, None
+        driver.folder()
         try:
-            fired, code, out = driver.case(ident)
+            fired, code = driver.case(ident)
         except Violation as v:
             problem, fired = v, True
-        if out:
-            shutil.rmtree(out, ignore_errors=True)
+        driver.clear()
         tally.add(what, ident, fired, code, problem)
 
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        futures = []
-        for i in range(max(len(ids) for _, ids in lists)):  # one of each list in turn
-            futures += [pool.submit(one, what, ids[i]) for what, ids in lists if i < len(ids)]
-        for f in futures:
+        for f in [pool.submit(one, what, ident) for what, ident in cases]:
             f.result()
     tally.report()
+    if not sum(c["alloc"] for c in driver.counts.values()):
+        print("no failed allocations: under sanitizers they are the sanitizers' own")
     print(f"{len(VERBS)} verbs, {total} cases there are, seed {a.seed}")
     for ident, problem in tally.bad[:20]:
         print(f"to repeat: tests/faults/drive.py {a.build} --case {ident}   # {problem.rule}")
