@@ -15,7 +15,7 @@ complain() { echo "$*"; failures=$((failures + 1)); }
 gives() {
     local code=$1 text=$2 got
     shift 2
-    "$conr" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
+    timeout 60 "$conr" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
     got=$?
     [ "$got" = "$code" ] || complain "conr $*: exit $got, not $code: $(cat "$work/err")"
     [ -z "$text" ] || cat "$work/out" "$work/err" | grep -qF -- "$text" || complain "conr $*: lacks '$text': $(cat "$work/out" "$work/err")"

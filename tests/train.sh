@@ -105,6 +105,9 @@ grep -q '^{' "$work/out" && grep -q '"nmi"' "$work/out" && [ "$(tail -1 "$work/o
 same whole again
 
 # ---- interruptions: kill -9 at three random moments, then Ctrl-C, then to the end
+seed=${SEED:-$RANDOM}
+RANDOM=$seed
+echo "kill moments by SEED=$seed"
 begin=(train "${recipe[@]}" --out "$work/killed")
 goon=(train --resume --data "$data" --out "$work/killed")
 next=("${begin[@]}")
