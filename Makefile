@@ -4,8 +4,8 @@
 #   make deps       install missing packages with apt
 #   make demo       build, cluster the bundled sample, print NMI, ACC and ARI, write demo/report.html
 #   make test       build, run every test that needs no GPU
-#   make test-long  also run the slow tests: sanitizers over everything, fuzzing, reports in a
-#                   browser, ranks under mpirun
+#   make test-long  also run the slow tests: sanitizers over everything, failed calls, fuzzing,
+#                   reports in a browser, ranks under mpirun
 #   make test-cuda  run the tests that need an NVIDIA GPU
 #   make bench      measure this machine
 #   make cuda       build with the CUDA backend into build-cuda/ (needs nvcc and cuDNN 9)

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const flag flags[] = {
     RECIPE_FLAGS,
@@ -157,13 +158,13 @@ static int check_grid(const sweep *w) {
 
 /* ---- files of the sweep ---------------------------------------------------------------------- */
 
-/* Writes to a temporary name, then renames. */
+/* Writes to a temporary name, syncs, then renames. */
 static int replace_file(const char *folder, const char *name, const char *text) {
     char *path = path_in(folder, name), *beside = malloc(strlen(path) + 5);
     if (!beside) return free(path), failed("%s: out of memory; close other programs", name);
     sprintf(beside, "%s.new", path);
     FILE *f = fopen(beside, "w");
-    bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0;
+    bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
     if (f && fclose(f)) ok = false;
     if (ok && rename(beside, path)) ok = false;
     int rc = ok ? EXIT_OK

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The slow checks: sanitizers over everything, fuzzing, reports in a browser, ranks under mpirun, the
-# Python package in a fresh environment, all CUDA architectures, exported encoders, and, if torch and
-# scikit-learn are installed, whether the golden files can be reproduced.
+# The slow checks: sanitizers over everything, failed calls, fuzzing, reports in a browser, ranks under
+# mpirun, the Python package in a fresh environment, all CUDA architectures, exported encoders, and,
+# if torch and scikit-learn are installed, whether the golden files can be reproduced.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
@@ -14,6 +14,10 @@ ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
 step "stopping at every report of a training, bits flipped in its files"
 CONR_TEST_LONG=1 build/stop_test
 CONR_TEST_LONG=1 build/damage_test
+
+step "failed calls, kills, stops, damaged files, two writers: five minutes, and one with sanitizers"
+tests/faults/run.sh build --seconds 300
+tests/faults/run.sh build-asan --seconds 60
 
 step "fuzzing every parser, a minute each"
 scripts/deps.sh fuzz

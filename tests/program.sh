@@ -9,7 +9,7 @@ expect() {
     shift 3
     local out err got
     err=$(mktemp)
-    out=$("$conr" "$@" 2>"$err" </dev/null)
+    out=$(timeout 60 "$conr" "$@" 2>"$err" </dev/null)
     got=$?
     local seen=$out
     [ "$stream" = 2 ] && seen=$(cat "$err")

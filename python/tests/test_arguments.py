@@ -1,131 +1,113 @@
-"""What cannot be passed to C is refused in Python, by name: integers beyond their type, zero bytes."""
-import ctypes
+"""Every argument reaches the library, and what is given by the user wins over what is chosen."""
+import json
+import math
 
 import numpy as np
 import pytest
 from conftest import TINY
 
 import conr
-from conr import _library as L
 from conr import metrics
-
-X = np.random.default_rng(3).standard_normal((40, 6)).astype(np.float32)
-Y = np.arange(40) % 4
-WRAPS = 2**32 + 5  # 5 in an int
+from conr._settings import Settings, seconds
 
 
-@pytest.mark.parametrize("name", ["k", "k1", "k2", "layers", "threads"])
-@pytest.mark.parametrize("value", [WRAPS, -2**32 + 3, 2**31, 2**64 + 2])
-def test_neighbors(name, value):
-    with pytest.raises(ValueError, match=rf"^{name}[: ]"):
-        conr.neighbors(X, **{name: value})
+def filled(*args, **kwargs):
+    """The settings of a DeepCluster before anything is chosen."""
+    with Settings() as s:
+        conr.DeepCluster(*args, **kwargs)._fill(s)
+        return {key: s.get(key) for key in ("k1", "batch", "seed", "clusters", "preset", "compact",
+                                            "resymmetrize", "restarts")}
 
 
-@pytest.mark.parametrize("name", ["n_clusters", "n_init", "max_iter", "threads", "random_state"])
-def test_kmeans(name):
-    with pytest.raises(ValueError, match=name):
-        conr.KMeans(**{name: 2**64 + 3 if name == "random_state" else WRAPS}).fit(X)
+def test_settings_win_over_the_preset():
+    # batch and restarts are set by the preset, and stand before it in the alphabet and after it
+    s = filled(7, preset="released", k1=5, batch=64, restarts=3)
+    assert s["preset"] == "released" and s["k1"] == "5"
+    assert s["batch"] == "64" and s["restarts"] == "3"
+    assert filled(7, preset="released")["batch"] == "512"
 
 
-@pytest.mark.parametrize("call", [
-    lambda: conr.choose_clusters(X, low=2**32 + 2, high=5),
-    lambda: conr.choose_clusters(X, high=WRAPS),
-    lambda: conr.choose_clusters(X, seed=2**64 + 1),
-    lambda: conr.choose_clusters(X, threads=WRAPS),
-    lambda: conr.assign(X, X[:2], threads=WRAPS),
-    lambda: conr.boundary(X, X[:2], threads=WRAPS),
-    lambda: conr.boundary(X, X[:4], Y + 2**32),
-    lambda: conr.boundary_fraction(WRAPS),
-    lambda: conr.boundary_fraction(1, relax_epochs=WRAPS),
-    lambda: metrics.silhouette(X, Y, seed=2**64 + 1),
-    lambda: metrics.silhouette(X, Y, threads=WRAPS),
-    lambda: metrics.knn(X, Y, k=WRAPS),
-    lambda: metrics.knn(X, Y, threads=WRAPS),
-    lambda: metrics.purity(conr.neighbors(X).astype(np.int64) + 2**32, Y),
-    lambda: metrics.nmi(Y, Y.astype(np.uint64) + np.uint64(2**63)),
-    lambda: conr.load("nowhere", threads=WRAPS),
-    lambda: conr.DeepCluster(2, threads=WRAPS, progress=False).fit(np.zeros((4, 8, 8), np.uint8)),
-    lambda: conr.DeepCluster(WRAPS, progress=False).fit(np.zeros((4, 8, 8), np.uint8)),
-    lambda: conr.DeepCluster(2, seed=WRAPS, progress=False).fit(np.zeros((4, 8, 8), np.uint8)),
-])
-def test_other_calls(call):
-    with pytest.raises(ValueError, match="; "):
-        call()
+def test_values_become_settings():
+    assert filled("auto")["clusters"] == "0" and filled(7)["clusters"] == "7"
+    assert filled(7)["seed"] == "1" and filled(7, seed=0)["seed"] == "0"
+    assert filled(7, compact=True, resymmetrize=np.bool_(False)) == {
+        **filled(7), "compact": "true", "resymmetrize": "false"}
+    assert filled(7, batch=np.int64(32))["batch"] == "32"
 
 
-def test_whole_numbers_of_numpy_are_fine():
-    assert (conr.neighbors(X, k=np.int64(5)) == conr.neighbors(X, k=5)).all()
-    assert (conr.KMeans(np.int32(3), random_state=np.int64(2)).fit_predict(X)
-            == conr.KMeans(3, random_state=2).fit_predict(X)).all()
-    with pytest.raises((TypeError, ValueError), match="k"):
-        conr.neighbors(X, k=2.5)
+def test_what_is_given_is_not_chosen(fitted):
+    given = {c["key"] for c in fitted.chosen_ if c["why"] == "as given"}
+    assert given == {c["key"] for c in fitted.chosen_} & set(TINY)
+    options = (fitted.run_ / "options.yaml").read_text()
+    for key in ("width", "hidden", "batch", "epochs"):
+        assert f"\n{key}: {TINY[key]}\n" in options
 
 
-def test_no_options_wrap():
-    """Every integer of every structure that we fill."""
-    for kind in (L.CNeighborsOptions, L.CKmeansOptions, L.CImagesOptions, L.CTrainOptions):
-        for name, of in kind._fields_:
-            if of in (ctypes.c_int, ctypes.c_int64, ctypes.c_uint64):
-                with pytest.raises(ValueError, match=name):
-                    setattr(kind(), name, 2**64 + 7)
+def test_times():
+    assert [seconds(t) for t in (None, 90, "90", "90s", "10m", "2h", "1d", "1.5h")] == [
+        0, 90, 90, 90, 600, 7200, 86400, 5400]
+    for bad in ("soon", "-1s", "0", "10 m s", "1e3"):
+        with pytest.raises(conr.InvalidError, match="not a time"):
+            seconds(bad)
 
 
-@pytest.mark.parametrize("call", [
-    lambda p: conr.load(p),
-    lambda p: conr.DeepCluster(2, progress=False).fit(p),
-    lambda p: conr.DeepCluster(2, progress=False, **TINY).fit([p, p]),
-    lambda p: conr.DeepCluster(2, out=p, progress=False, **TINY).fit(np.zeros((8, 16, 16), "u1")),
-    lambda p: conr.DeepCluster(2, init=p, progress=False).fit(np.zeros((8, 16, 16), "u1")),
-    lambda p: conr.DeepCluster(2, recipe=p, progress=False).fit(np.zeros((8, 16, 16), "u1")),
-    lambda p: conr.DeepCluster(2, classes=p, progress=False).fit(np.zeros((8, 16, 16), "u1")),
-    lambda p: conr.KMeans(2, device=p).fit(X),
-])
-def test_a_zero_byte_does_not_cut_a_path_short(call, tmp_path):
-    with pytest.raises(ValueError, match="zero byte"):
-        call(str(tmp_path) + "/a\0b")
+def test_an_empty_folder_is_saved_to(fitted, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert (fitted.save(tmp_path / "empty") / "DONE").exists()
 
 
-def test_odd_names_in_lists_of_paths(tmp_path):
-    from conftest import ROOT
-
-    picture = (ROOT / "golden/images/rgb.png").read_bytes()
-    odd = [tmp_path / name for name in ("tab\t3.png", "return.png\r", "plain.png")]
-    for path in odd:
-        path.write_bytes(picture)
-    with L.context() as c:
-        from conr._images import opened
-
-        with opened(c, odd) as m:
-            assert m.paths() == [str(p) for p in odd] and m.labels() is None
-        with pytest.raises(ValueError, match="line break"), opened(c, [tmp_path / "a\nb.png"]):
-            pass
+def test_a_log_cut_short(tmp_path):
+    lines = [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.25}]
+    text = "\n".join(json.dumps(line) for line in lines)
+    (tmp_path / "log.jsonl").write_text(text + '\n{"step": 3, "lo')
+    assert conr.read_log(tmp_path) == lines
 
 
-def test_outputs_do_not_replace_inputs(fitted, tmp_path):
-    run = fitted.run_
-    model = (run / "model.safetensors").read_bytes()
-    for call in (lambda: fitted.report(run / "model.safetensors"),
-                 lambda: conr.write_safetensors(run / "model.safetensors", {"a": np.ones(2)}),
-                 lambda: conr.convert.convert(run / "model.safetensors",
-                                              run / "model.safetensors")):
-        with pytest.raises(ValueError, match="of a run"):
-            call()
-    assert (run / "model.safetensors").read_bytes() == model
-    copy = tmp_path / "m.safetensors"
-    copy.write_bytes(model)
-    with pytest.raises(ValueError, match="input"):
-        conr.convert.convert(copy, tmp_path / "." / "m.safetensors")
-    assert copy.read_bytes() == model
-    if (run / "report.html").exists():
-        assert fitted.report(run / "report.html") == run / "report.html"
+def test_boundaries_of_scaled_centroids(features):
+    x, labels = features
+    centers = np.stack([x[labels == k].mean(axis=0) for k in range(10)])
+    unit = centers / np.linalg.norm(centers, axis=1, keepdims=True)
+    plain = conr.boundary(x, centers, labels)
+    scaled = conr.boundary(x, centers, labels, normalize_centroids=True)
+    assert not np.allclose(plain, scaled, atol=1e-3)
+    assert np.allclose(scaled, conr.boundary(x, unit, labels), atol=1e-5)
 
 
-def test_settings_override_a_preset_in_any_order(images, tmp_path):
-    """A preset sets batch and lr; what is given beside it counts, whatever comes first."""
-    small = {**TINY, "epochs": 1, "stage1_epochs": 1, "warmup_epochs": 0}
-    for at, given in enumerate([dict(preset="released", k1=7, lr=0.2, **small),
-                                dict(k1=7, lr=0.2, **small, preset="released")]):
-        out = tmp_path / str(at)
-        conr.DeepCluster(2, out=out, progress=False, **given).fit(images[:64])
-        said = (out / "options.yaml").read_text().splitlines()
-        assert {"preset: released", "k1: 7", "lr: 0.2", "batch: 32"} <= set(said)
+def test_each_option_of_neighbors(features):
+    x, _ = features
+    for name, a, b in (("resymmetrize", True, False), ("alpha", 2.0, 0.5), ("layers", 1, 3),
+                       ("k1", 5, 15), ("k2", 2, 6)):
+        common = {"k1": 10, "k2": 4, "layers": 2}
+        one = conr.neighbors(x, **{**common, name: a})
+        two = conr.neighbors(x, **{**common, name: b})
+        assert (one != two).any(), name
+
+
+def test_the_temperature_of_votes():
+    """Two near rows of one class against one still nearer of the other: a high temperature lets the
+    many win, a low one the nearest."""
+    angles = [0.0, 0.1, 0.3, 0.32]
+    x = np.array([[math.cos(a), math.sin(a)] for a in angles], np.float32)
+    known, query = [0, 1, 1], x[:1]
+    assert metrics.knn(x[1:], known, query, [0], k=3, temperature=0.01) == 1
+    assert metrics.knn(x[1:], known, query, [1], k=3, temperature=10) == 1
+
+
+def test_k_means_takes_its_limits(features):
+    x, _ = features
+    few = conr.KMeans(10, n_init=1, max_iter=1).fit(x)
+    assert max(step["iteration"] for step in few.history_) == 1
+    assert max(step["iteration"] for step in conr.KMeans(10, n_init=1).fit(x).history_) > 1
+    loose = conr.KMeans(10, n_init=1, tol=1e9).fit(x)
+    assert len(loose.history_) <= 2
+    runs = {step["run"] for step in conr.KMeans(10, n_init=5).fit(x).history_}
+    assert len(runs) >= 5
+    other = conr.KMeans(10, n_init=1, random_state=3).fit(x)
+    assert other.inertia_ != few.inertia_
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_the_score_is_minus_the_inertia(features, metric):
+    x, _ = features
+    k = conr.KMeans(10, metric=metric, n_init=2).fit(3 * x + 1)
+    assert math.isclose(k.score(3 * x + 1), -k.inertia_, rel_tol=1e-5)

@@ -174,7 +174,9 @@ int store_open(source *s, const store_options *o, store *out) {
     int rc = 0;
     unsigned char *bad = NULL;
     *out = (store){0};
-    ASSERT(s->n > 0 && o->threads > 0);
+    ASSERT(o->threads > 0);
+    if (s->n == 0) /* all were dropped by an earlier try */
+        return fail(CONR_EFORMAT, "images: none of them can be read; open them again");
     out->c = o->channels ? o->channels : s->gray ? 1 : 3;
     TRY(make_plan(s, o->side, out));
     out->words = "source";

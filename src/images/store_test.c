@@ -145,6 +145,20 @@ static void damaged_images_are_dropped(void **state) {
     source_close(&s);
 }
 
+/* A source whose images have all gone: an error, and another one when it is tried again. */
+static void none_is_left(void **state) {
+    (void)state;
+    source s;
+    store st;
+    store_options o = {.side = 60, .threads = 2};
+    make_folder("gone", 1);
+    assert_ok(source_open(temporary_path("gone"), &from_source, &s));
+    assert_int_equal(unlink(temporary_path("gone/000.jpg")), 0);
+    assert_fails(CONR_EFORMAT, "1 of 1", store_open(&s, &o, &st));
+    assert_fails(CONR_EFORMAT, "open them again", store_open(&s, &o, &st));
+    source_close(&s);
+}
+
 /* ---- the cache ------------------------------------------------------------------------------- */
 
 /* Opens the folder "cached" through the cache; returns whether an earlier file was used. */
@@ -360,6 +374,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(threads_make_no_difference),
         cmocka_unit_test(arrays_are_not_copied),
         cmocka_unit_test(damaged_images_are_dropped),
+        cmocka_unit_test(none_is_left),
         cmocka_unit_test(the_cache_is_found_again),
         cmocka_unit_test(the_cache_remembers_bad_images),
         cmocka_unit_test(what_does_not_fit_goes_to_the_cache),

@@ -172,6 +172,33 @@ static void confusion_by_hand(void **state) {
     conr_confusion_free(&m);
 }
 
+/* Each class counts alike, whether there are more clusters than classes or fewer. */
+static void balanced_by_hand(void **state) {
+    (void)state;
+    const int64_t truth[] = {0, 0, 0, 0, 0, 0, 1, 1};
+    const int64_t more[] = {0, 0, 0, 0, 2, 2, 1, 1}, fewer[] = {3, 3, 3, 3, 3, 3, 3, 3};
+    conr_scores s;
+    assert_ok(conr_metrics(truth, more, 8, &s));
+    assert_true(fabs(s.balanced_acc - (4.0 / 6 + 1) / 2) < 1e-15 && s.acc == 6.0 / 8);
+    assert_ok(conr_metrics(truth, fewer, 8, &s));
+    assert_true(s.balanced_acc == 0.5 && s.acc == 6.0 / 8);
+}
+
+/* Rows without a label do not vote, however near; of equal sums the lower label wins. */
+static void votes_by_hand(void **state) {
+    (void)state;
+    const float base[] = {1, 0.01f, 1, -0.01f, 0.6f, 0.8f, 0.6f, -0.8f}, query[] = {1, 0};
+    const int64_t labels[] = {-1, -1, 5, 3}, three = 3, five = 5;
+    conr *c;
+    double accuracy;
+    assert_ok(conr_open("cpu", 1, &c));
+    assert_ok(conr_knn_accuracy(c, base, labels, 4, query, &three, 1, 2, 2, 0.1, &accuracy));
+    assert_true(accuracy == 1);
+    assert_ok(conr_knn_accuracy(c, base, labels, 4, query, &five, 1, 2, 2, 0.1, &accuracy));
+    assert_true(accuracy == 0);
+    conr_close(c);
+}
+
 static void refuses(void **state) {
     (void)state;
     const int64_t none[] = {-1, -1}, some[] = {0, 1};
@@ -201,7 +228,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_scikit_learn),    cmocka_unit_test(of_features),
         cmocka_unit_test(silhouette_samples), cmocka_unit_test(assigns_best),
-        cmocka_unit_test(confusion_by_hand),  cmocka_unit_test(refuses),
+        cmocka_unit_test(confusion_by_hand),  cmocka_unit_test(balanced_by_hand),
+        cmocka_unit_test(votes_by_hand),      cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }

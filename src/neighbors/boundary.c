@@ -102,7 +102,7 @@ static int64_t allowed(int64_t n, double fraction) {
     if (n < 1) return fail(CONR_EINVAL, "boundary: no rows; give at least one");
     if (!(fraction >= 0 && fraction <= 1))
         return fail(CONR_EINVAL, "boundary: fraction %g; give a number from 0 to 1", fraction);
-    /* n * fraction may be a hair below the whole number that is meant, as in 5 * 0.6 */
+    /* n * fraction may be a hair below the whole number that is meant, as in 100 * 0.29 */
     int64_t count = (int64_t)floor((double)n * fraction + 1e-9);
     return count > 1 ? count : 1;
 }

@@ -122,6 +122,25 @@ static void dense_equals_sparse(void **state) {
     check_algorithms(301, 5, &o);
 }
 
+/* Equal rows make equal values, also at the end of a list, where the lower index goes first: more
+ * rows than are ranked as a batch, each several times. */
+static void ties_at_the_end(void **state) {
+    (void)state;
+    enum { N = 2100, D = 8, DISTINCT = 300 };
+    conr_neighbors_options o = conr_neighbors_defaults();
+    int32_t dense[N * 10], sparse[N * 10];
+    float *x = clusters(DISTINCT, D, 12, 1.0, 3), *all = malloc(N * D * sizeof *all);
+    for (int i = 0; i < N; i++) memcpy(all + i * D, x + (i * 7919 % DISTINCT) * D, D * sizeof *all);
+    for (o.layers = 0; o.layers <= 2; o.layers++)
+        for (o.k = 4; o.k <= 10; o.k += 3) {
+            size_t bytes = (size_t)N * o.k * sizeof *dense;
+            assert_ok(neighbors_dense(three->dev, all, N, D, &o, dense));
+            assert_ok(neighbors_sparse(three->dev, NULL, all, N, D, &o, sparse));
+            assert_memory_equal(dense, sparse, bytes);
+        }
+    free(x), free(all);
+}
+
 /* S stored whole and in rounds; rows that are zero or equal, lists of maximal length. */
 static void check_searches(int n, int d, int k) {
     float *x = clusters(n, d, 7, 1.0, (uint32_t)(n + k));
@@ -210,6 +229,9 @@ static void purity_by_hand(void **state) {
     assert_ok(conr_purity(ids, 4, 3, labels, kept, purity));
     assert_true(fabs(purity[0] - 0.5) < 1e-15);
     assert_fails(CONR_EINVAL, "purity", conr_purity(ids, 4, 1, labels, NULL, purity));
+    const int64_t others[] = {5, -1, 5, 5}; /* a neighbor without a label does not count */
+    assert_ok(conr_purity(ids, 4, 3, others, NULL, purity));
+    assert_true(purity[0] == 1 && purity[1] == 1);
 }
 
 static void boundary_by_hand(void **state) {
@@ -225,6 +247,14 @@ static void boundary_by_hand(void **state) {
     assert_true(sigma == 1 && kept[2] && !kept[4]);
     assert_int_equal(conr_boundary_keep(ratio, 5, 0, kept, NULL),
                      2); /* at least one, and its tie */
+    float hundred[100];
+    unsigned char most[100];
+    for (int i = 0; i < 100; i++) hundred[i] = (float)i;
+    assert_int_equal(conr_boundary_keep(hundred, 100, 0.29, most, NULL), 29); /* 28.999... */
+    const float apart[] = {0.5f, 0.25f, 0.75f};
+    assert_int_equal(conr_boundary_keep(apart, 3, 0, kept, &sigma), 1);
+    assert_true(sigma == 0.25f && kept[1]);
+    assert_int_equal(conr_boundary_keep(ratio, 5, 0, kept, NULL), 2);
     unsigned char same_kept[5];
     assert_ok(conr_boundary_filter(one, ratio, 5, 0, same_kept));
     assert_memory_equal(kept, same_kept, 5);
@@ -265,10 +295,15 @@ static void fraction_grows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_numpy),         cmocka_unit_test(dense_equals_sparse),
-        cmocka_unit_test(searches_agree),   cmocka_unit_test(local_is_exact),
-        cmocka_unit_test(refuses),          cmocka_unit_test(purity_by_hand),
-        cmocka_unit_test(boundary_by_hand), cmocka_unit_test(boundary_normalizes_when_asked),
+        cmocka_unit_test(as_numpy),
+        cmocka_unit_test(dense_equals_sparse),
+        cmocka_unit_test(ties_at_the_end),
+        cmocka_unit_test(searches_agree),
+        cmocka_unit_test(local_is_exact),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(purity_by_hand),
+        cmocka_unit_test(boundary_by_hand),
+        cmocka_unit_test(boundary_normalizes_when_asked),
         cmocka_unit_test(fraction_grows),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *put(const char *name, const char *text) {
     return temporary_file(name, text, strlen(text));
@@ -84,6 +86,13 @@ static void test_broken(void **state) {
     }
     folder f;
     assert_fails(CONR_EFILE, "holds no run", folder_open("/nowhere", &f));
+    /* a log that opens but cannot be read, as on a bad disk, is not an empty one */
+    remove(temporary_path("log.jsonl"));
+    assert_int_equal(mkdir(temporary_path("log.jsonl"), 0777), 0);
+    assert_fails(CONR_EFILE, "log.jsonl: cannot be read", folder_open(here(), &f));
+    assert_int_equal(rmdir(temporary_path("log.jsonl")), 0);
+    assert_ok(folder_open(here(), &f));
+    folder_close(&f);
 }
 
 static void test_shared(void **state) {

@@ -119,6 +119,29 @@ static void test_stop(void **state) {
     free(f);
 }
 
+/* Four points with two neighbors each; some are neighbors one way only.  By hand: (p_ij + p_ji) / 2n. */
+static void test_symmetrized(void **state) {
+    (void)state;
+    enum { N = 4, M = 2 };
+    static const int32_t near[N * (M + 1)] = {0, 1, 2, 1, 0, 3, 2, 1, 3, 3, 2, 1};
+    static const float p[N * M] = {0.75f, 0.25f, 0.5f, 0.5f, 0.875f, 0.125f, 0.625f, 0.375f};
+    static const float both[N][N] = {{0, 1.25f, 0.25f, 0},
+                                     {1.25f, 0, 0.875f, 0.875f},
+                                     {0.25f, 0.875f, 0, 0.75f},
+                                     {0, 0.875f, 0.75f, 0}};
+    float got[N][N] = {{0}};
+    tsne_similar s = {0};
+    assert_ok(tsne_symmetrize(near, p, N, M, &s));
+    for (int i = 0; i < N; i++)
+        for (int64_t e = s.first[i]; e < s.first[i + 1]; e++) {
+            assert_true(got[i][s.id[e]] == 0); /* each pair once */
+            got[i][s.id[e]] = s.value[e];
+        }
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) assert_true(got[i][j] == both[i][j] / (2 * N));
+    tsne_similar_free(&s);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) { /* tsne_test N: timing */
         int n = atoi(argv[1]), k = tsne_width(n, 30);
@@ -133,8 +156,9 @@ int main(int argc, char **argv) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clusters), cmocka_unit_test(test_threads), cmocka_unit_test(test_few),
-        cmocka_unit_test(test_equal),    cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_clusters), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_few),      cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_stop),     cmocka_unit_test(test_symmetrized),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
