@@ -1,6 +1,10 @@
 /* checksum.c: see checksum.h; github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md */
 #include "base/checksum.h"
 
+#include "base/file.h"
+#include "base/status.h"
+
+#include <inttypes.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read as they are");
@@ -50,4 +54,46 @@ uint64_t checksum(const void *bytes, size_t n, uint64_t seed) {
     sum = (sum ^ sum >> 33) * prime2;
     sum = (sum ^ sum >> 29) * prime3;
     return sum ^ sum >> 32;
+}
+
+/* "xxh64 DIGITS NAME" for a file as it is. */
+static int line_of(const char *folder, const char *name, char *out, size_t size) {
+    int rc = 0;
+    char path[4096];
+    file_map m;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    TRY(file_map_open(path, &m));
+    snprintf(out, size, "xxh64 %016" PRIx64 " %s\n", checksum(m.data, m.size, 0), name);
+    file_map_close(&m);
+done:
+    return rc;
+}
+
+int checksum_line(FILE *list, const char *folder, const char *name) {
+    char line[512];
+    int rc = line_of(folder, name, line, sizeof line);
+    if (rc == 0) fputs(line, list);
+    return rc;
+}
+
+int checksum_check(const char *folder, const char *name, const char *list) {
+    int rc = 0;
+    char path[4096], line[512], want[512];
+    snprintf(path, sizeof path, "%s/%s", folder, list);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f)) {
+        size_t n = strlen(line), m = strlen(name);
+        if (strncmp(line, "xxh64 ", 6) || n != 6 + 16 + 1 + m + 1 || strncmp(line + 23, name, m))
+            continue;
+        TRY(line_of(folder, name, want, sizeof want));
+        if (strcmp(line, want))
+            TRY(fail(CONR_EFORMAT,
+                     "%s/%s: is damaged: it does not match its checksum; restore it, or remove it "
+                     "from %s if it was edited",
+                     folder, name, list));
+    }
+done:
+    fclose(f);
+    return rc;
 }

@@ -5,8 +5,16 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* To check several pieces in order, give the result of one as the seed of the next. */
 uint64_t checksum(const void *bytes, size_t n, uint64_t seed);
+
+/* Files that have no room for a checksum of their own are listed in a text file of their folder, on
+ * lines "xxh64 DIGITS NAME".  checksum_line: such a line for the file FOLDER/NAME; errors of the
+ * stream stay there.  checksum_check: fails if the list names the file with another checksum; a list
+ * that does not exist or does not name it is fine. */
+int checksum_line(FILE *list, const char *folder, const char *name);
+int checksum_check(const char *folder, const char *name, const char *list);
 
 #endif

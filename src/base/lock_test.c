@@ -72,7 +72,7 @@ static void killed_holder(void **state) {
 /* Many processes, one at a time: none sees another inside, although the file comes and goes. */
 static void many_holders(void **state) {
     (void)state;
-    enum { PROCESSES = 4, TURNS = 300 };
+    enum { PROCESSES = 3, TURNS = 60 };
     const char *folder = new_folder("many");
     char inside[4200];
     int sum = 0;

@@ -1,6 +1,7 @@
 /* model.c: saving and opening models; features of any images; labels.csv. */
 #include "model/model.h"
 
+#include "base/checksum.h"
 #include "base/csv.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -201,7 +202,10 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
         TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
-    if (folder && stat(centroids, &at) == 0) TRY(read_centroids(centroids, m));
+    if (folder && stat(centroids, &at) == 0) {
+        TRY(checksum_check(path, "centroids.npy", "DONE"));
+        TRY(read_centroids(centroids, m));
+    }
     *out = m;
 done:
     if (rc < 0) conr_model_close(m);

@@ -1,6 +1,7 @@
 /* folder.c: see folder.h. */
 #include "report/folder.h"
 
+#include "base/checksum.h"
 #include "base/csv.h"
 #include "base/json.h"
 #include "base/npy.h"
@@ -189,6 +190,7 @@ int folder_read_images(folder *f) {
     if (stat(labels, &about) || stat(features, &about))
         TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
     TRY(read_labels(f, labels));
+    TRY(checksum_check(f->path, "embeddings.npy", "DONE"));
     TRY(npy_read_features(features, &f->features, &n, &f->d));
     if (n != f->n)
         TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; repeat the run",

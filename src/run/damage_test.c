@@ -234,11 +234,39 @@ static void flipped_model(void **state) {
     conr_close(c);
 }
 
+/* The same for the arrays of a run; without DONE, which lists their checksums, they are read. */
+static void flipped_arrays(void **state) {
+    (void)state;
+    static const char *const files[] = {"centroids.npy", "embeddings.npy"};
+    rng r = rng_at(3, 0, 0, RNG_TEST);
+    conr_report_options o = conr_report_defaults();
+    conr_report_result result;
+    conr *c;
+    assert_ok(conr_open("cpu", 1, &c));
+    o.out = temporary_path("report.html");
+    for (int i = 0; i < 10; i++) {
+        const char *path = file_in(whole, files[i % 2]);
+        conr_model *m = NULL;
+        long at = 128 + 4 * (long)rng_below(&r, ((uint32_t)size_of(path) - 128) / 4);
+        flip(path, at, 0); /* the last bit of a number: still a number */
+        int rc = i % 2 ? conr_report(c, whole, &o, &result) : conr_model_open(c, whole, &m);
+        check_fails(rc, CONR_EFORMAT, "is damaged", files[i % 2], __FILE__, __LINE__);
+        copy(file_in(whole, "DONE"), file_in(whole, "kept"));
+        assert_int_equal(unlink(file_in(whole, "DONE")), 0);
+        if (i < 1) assert_ok(conr_model_open(c, whole, &m));
+        conr_model_close(m);
+        assert_ok(resume(whole, NULL)); /* writes them again */
+        assert_true(same_file(file_in(whole, "DONE"), file_in(whole, "kept")));
+    }
+    conr_close(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flipped_bits),      cmocka_unit_test(lost_and_cut_off),
         cmocka_unit_test(before_the_choice), cmocka_unit_test(older_version),
         cmocka_unit_test(lost_log),          cmocka_unit_test(flipped_model),
+        cmocka_unit_test(flipped_arrays),
     };
     return cmocka_run_group_tests(tests, make_runs, NULL);
 }

@@ -1,6 +1,7 @@
 /* results.c: what a finished run leaves: model, features, centroids, labels, report, DONE. */
 #include "run/run.h"
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/npy.h"
@@ -70,10 +71,13 @@ int run_results(run *r) {
     }
     TRY(trainer_features(r->t)); /* a collective call */
     if (!r->leads) return 0;
+    remove(run_path(r, "DONE")); /* of a finished run that is resumed: it lists the old files */
     TRY(write_results(r));
     make_report(r);
     TRY(file_new_open(&f, run_path(r, "DONE")));
     fprintf(f.stream, "conr %s\n", CONR_VERSION);
+    TRY(checksum_line(f.stream, r->to->out, "embeddings.npy"));
+    TRY(checksum_line(f.stream, r->to->out, "centroids.npy"));
     TRY(file_new_commit(&f));
 done:
     file_new_drop(&f);
