@@ -172,6 +172,25 @@ static void confusion_by_hand(void **state) {
     conr_confusion_free(&m);
 }
 
+/* Every class counts alike, also one that no cluster is matched to; a cluster too many counts as
+ * wrong. */
+static void balanced_by_hand(void **state) {
+    (void)state;
+    conr_scores s;
+    const int64_t truth[] = {0, 0, 0, 0, 1, 1, 2, 2}, two[] = {5, 5, 5, 9, 5, 9, 9, 9};
+    assert_ok(conr_metrics(truth, two, 8, &s)); /* 5 is class 0, 9 is class 2 */
+    assert_int_equal(s.clusters, 2);
+    assert_int_equal(s.classes, 3);
+    assert_true(fabs(s.acc - 5.0 / 8) < 1e-15);
+    assert_true(fabs(s.balanced_acc - (3.0 / 4 + 0 + 1) / 3) < 1e-15);
+    const int64_t coarse[] = {0, 0, 0, 0, 0, 0, 1, 1}, four[] = {1, 1, 1, 1, 2, 2, 3, 4};
+    assert_ok(conr_metrics(coarse, four, 8, &s));
+    assert_int_equal(s.clusters, 4);
+    assert_int_equal(s.classes, 2);
+    assert_true(fabs(s.acc - 5.0 / 8) < 1e-15);
+    assert_true(fabs(s.balanced_acc - (4.0 / 6 + 1.0 / 2) / 2) < 1e-15);
+}
+
 static void refuses(void **state) {
     (void)state;
     const int64_t none[] = {-1, -1}, some[] = {0, 1};
@@ -199,9 +218,13 @@ static int close_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_scikit_learn),    cmocka_unit_test(of_features),
-        cmocka_unit_test(silhouette_samples), cmocka_unit_test(assigns_best),
-        cmocka_unit_test(confusion_by_hand),  cmocka_unit_test(refuses),
+        cmocka_unit_test(as_scikit_learn),
+        cmocka_unit_test(of_features),
+        cmocka_unit_test(silhouette_samples),
+        cmocka_unit_test(assigns_best),
+        cmocka_unit_test(confusion_by_hand),
+        cmocka_unit_test(balanced_by_hand),
+        cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }

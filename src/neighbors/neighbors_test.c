@@ -111,6 +111,30 @@ static void check_algorithms(int n, int d, const conr_neighbors_options *o) {
     free(x), free(dense), free(sparse);
 }
 
+/* Rows of few values, so that many are equal or equally similar: lists end among ties, which both
+ * algorithms have to break alike.  n is above WHOLE_ROWS, where S is no longer stored whole. */
+static void ties_are_broken_alike(void **state) {
+    enum { N = 2100, D = 6 };
+    (void)state;
+    float *x = malloc((size_t)N * D * sizeof *x);
+    int32_t *dense = malloc((size_t)N * 20 * sizeof *dense);
+    int32_t *sparse = malloc((size_t)N * 20 * sizeof *sparse);
+    rng r = rng_at(4, 0, 0, RNG_TEST);
+    for (int i = 0; i < N; i++) { /* one or two ones among six places: 21 different rows */
+        int a = (int)rng_below(&r, D), b = (int)rng_below(&r, D);
+        for (int j = 0; j < D; j++) x[i * D + j] = j != a && j != b ? 0 : a == b ? 1 : sqrtf(0.5f);
+    }
+    for (int layers = 0; layers <= 2; layers++)
+        for (int which = 0; which < 2; which++) {
+            conr_neighbors_options o = conr_neighbors_defaults();
+            o.layers = layers, o.k = which ? 20 : 3, o.k1 = which ? 7 : 12, o.k2 = which ? 4 : 2;
+            assert_ok(neighbors_dense(three->dev, x, N, D, &o, dense));
+            assert_ok(neighbors_sparse(three->dev, NULL, x, N, D, &o, sparse));
+            assert_memory_equal(dense, sparse, (size_t)N * o.k * sizeof *dense);
+        }
+    free(x), free(dense), free(sparse);
+}
+
 static void dense_equals_sparse(void **state) {
     (void)state;
     conr_neighbors_options o = conr_neighbors_defaults();
@@ -265,10 +289,15 @@ static void fraction_grows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_numpy),         cmocka_unit_test(dense_equals_sparse),
-        cmocka_unit_test(searches_agree),   cmocka_unit_test(local_is_exact),
-        cmocka_unit_test(refuses),          cmocka_unit_test(purity_by_hand),
-        cmocka_unit_test(boundary_by_hand), cmocka_unit_test(boundary_normalizes_when_asked),
+        cmocka_unit_test(as_numpy),
+        cmocka_unit_test(dense_equals_sparse),
+        cmocka_unit_test(ties_are_broken_alike),
+        cmocka_unit_test(searches_agree),
+        cmocka_unit_test(local_is_exact),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(purity_by_hand),
+        cmocka_unit_test(boundary_by_hand),
+        cmocka_unit_test(boundary_normalizes_when_asked),
         cmocka_unit_test(fraction_grows),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -35,13 +35,6 @@ int tsne_width(int n, double perplexity) {
 
 /* ---- similarities of the features ------------------------------------------------------------ */
 
-/* P as rows of a sparse, symmetric matrix. */
-typedef struct similar {
-    int64_t *first; /* [n+1] */
-    int32_t *id;
-    float *value;
-} similar;
-
 static double square_distance(const float *a, const float *b, int d) {
     double sum = 0;
     for (int j = 0; j < d; j++) sum += ((double)a[j] - b[j]) * ((double)a[j] - b[j]);
@@ -75,8 +68,7 @@ static void spread(const double *distance, int m, double perplexity, float *p) {
     }
 }
 
-/* (P + P^T) / 2n from p [n,m], the similarities of each row to its neighbors near [n,1+m]. */
-static int symmetrize(const int32_t *near, const float *p, int n, int m, similar *out) {
+int tsne_symmetrize(const int32_t *near, const float *p, int n, int m, tsne_similar *out) {
     size_t edges = (size_t)n * m;
     int64_t *at = calloc((size_t)n + 1, sizeof *at); /* where the next edge into each row goes */
     int32_t *from = memory_new("map", edges + 1, sizeof *from);
@@ -121,10 +113,10 @@ done:
     return rc;
 }
 
-static void similar_free(similar *s) { free(s->first), free(s->id), free(s->value); }
+void tsne_similar_free(tsne_similar *s) { free(s->first), free(s->id), free(s->value); }
 
 static int similarities(const float *f, int n, int d, const int32_t *near, int k,
-                        const tsne_options *o, similar *out) {
+                        const tsne_options *o, tsne_similar *out) {
     int m = k - 1, failed = 0, rc = 0;
     double most = m / 3.0 > 1 ? m / 3.0 : 1;
     double perplexity = o->perplexity < most ? o->perplexity : most;
@@ -144,7 +136,7 @@ static int similarities(const float *f, int n, int d, const int32_t *near, int k
         failed |= !distance;
         free(distance);
     }
-    TRY(failed ? fail_memory("map", 8.0 * m) : symmetrize(near, p, n, m, out));
+    TRY(failed ? fail_memory("map", 8.0 * m) : tsne_symmetrize(near, p, n, m, out));
 done:
     free(p);
     return rc;
@@ -366,7 +358,7 @@ static void tree_free(tree *t) {
 /* ---- the descent ----------------------------------------------------------------------------- */
 
 typedef struct descent {
-    similar p;
+    tsne_similar p;
     tree tree;
     float *slope, *speed, *gain; /* [n,2] */
     double *share;               /* [n] contributions to the sum of weights */
@@ -447,7 +439,7 @@ int tsne(const float *f, int n, int d, const int32_t *near, int k, const tsne_op
     }
     fit_box(xy, n);
 done:
-    similar_free(&s.p);
+    tsne_similar_free(&s.p);
     tree_free(&s.tree);
     free(s.slope), free(s.share);
     return rc;

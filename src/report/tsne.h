@@ -28,4 +28,16 @@ int tsne_width(int n, double perplexity);
 int tsne(const float *f, int n, int d, const int32_t *near, int k, const tsne_options *o,
          float *xy);
 
+/* P as rows of a sparse, symmetric matrix. */
+typedef struct tsne_similar {
+    int64_t *first; /* [n+1] */
+    int32_t *id;
+    float *value;
+} tsne_similar;
+
+/* (P + P^T) / 2n from p [n,m], the similarities of each row to its neighbors near [n,1+m], the row
+ * itself first.  *out: released by tsne_similar_free, also after a failure. */
+int tsne_symmetrize(const int32_t *near, const float *p, int n, int m, tsne_similar *out);
+void tsne_similar_free(tsne_similar *s);
+
 #endif

@@ -119,6 +119,37 @@ static void test_stop(void **state) {
     free(f);
 }
 
+/* (P + P^T) / 2n, entry by entry: edges in one direction, in both, and none. */
+static void affinities_by_hand(void **state) {
+    enum { N = 4, M = 2 };
+    static const int32_t near[N * (M + 1)] = {0, 1, 2, /**/ 1, 0, 2, /**/ 2, 0, 3, /**/ 3, 2, 1};
+    static const float p[N * M] = {.7f, .3f, /**/ .6f, .4f, /**/ .5f, .5f, /**/ .9f, .1f};
+    static const float wanted[N][N] = {{0, 1.3f / 8, .8f / 8, 0},
+                                       {1.3f / 8, 0, .4f / 8, .1f / 8},
+                                       {.8f / 8, .4f / 8, 0, 1.4f / 8},
+                                       {0, .1f / 8, 1.4f / 8, 0}};
+    tsne_similar s = {0};
+    double sum = 0;
+    int edges = 0;
+    (void)state;
+    assert_ok(tsne_symmetrize(near, p, N, M, &s));
+    assert_int_equal(s.first[0], 0);
+    for (int i = 0; i < N; i++) {
+        float row[N] = {0};
+        for (int64_t e = s.first[i]; e < s.first[i + 1]; e++) {
+            assert_in_range(s.id[e], 0, N - 1);
+            assert_true(row[s.id[e]] == 0); /* each once */
+            row[s.id[e]] = s.value[e];
+            sum += s.value[e];
+            edges++;
+        }
+        for (int j = 0; j < N; j++) assert_true(fabsf(row[j] - wanted[i][j]) < 1e-7f);
+    }
+    assert_int_equal(edges, 10);
+    assert_true(fabs(sum - 1) < 1e-6);
+    tsne_similar_free(&s);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) { /* tsne_test N: timing */
         int n = atoi(argv[1]), k = tsne_width(n, 30);
@@ -133,8 +164,9 @@ int main(int argc, char **argv) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clusters), cmocka_unit_test(test_threads), cmocka_unit_test(test_few),
-        cmocka_unit_test(test_equal),    cmocka_unit_test(test_stop),
+        cmocka_unit_test(affinities_by_hand), cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_few),
+        cmocka_unit_test(test_equal),         cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
