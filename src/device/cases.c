@@ -69,6 +69,11 @@ const op_case case_list[] = {
     CONV(2, 2, 9, 6, 12, 20, 3, 1, 1, 2), /* a panel of channels spans taps */
     CONV(2, 6, 9, 8, 16, 20, 3, 1, 2, 1), /* a bias with Winograd */
     CONV(2, 6, 9, 8, 20, 16, 3, 2, 1, 1),
+    /* stride 2 at the border: one side odd; a last row or column that no output sees, or one does */
+    CONV(2, 6, 10, 15, 20, 24, 3, 2, 2, 2),
+    CONV(2, 6, 9, 12, 20, 16, 1, 2, 1, 0),
+    CONV(3, 6, 8, 7, 16, 24, 1, 2, 3, 2),
+    CONV(2, 6, 15, 18, 20, 8, 7, 2, 1, 0),
     /* Winograd edges, with enough tiles to have them: two, three, one outputs in the last tile */
     CONV(10, 10, 14, 14, 16, 16, 3, 1, 2, 0),
     CONV(15, 15, 15, 10, 20, 16, 3, 1, 3, 2),
