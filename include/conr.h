@@ -534,7 +534,8 @@ CONR_API int conr_setting(int i, conr_setting_info *out);
 
 typedef struct conr_train_options {
     const char *out;  /* the run folder; created if it does not exist */
-    int resume;       /* 1: continue the stopped run in `out`, with its own settings */
+    int resume;       /* 1: continue the stopped run in `out`, with its own settings, on the same
+                         images; others are refused */
     const char *from; /* "RUN" or "RUN@EPOCH": start from that checkpoint; NULL: from scratch.  May
                          also be the folder of a compact checkpoint. */
     int stage;        /* 2: with `from`, enter stage 2 at once and count the epochs before it as
@@ -563,8 +564,9 @@ typedef struct conr_train_result {
 /* Trains on the images, clusters them and writes the run folder (docs/training.md): options.yaml,
  * log.jsonl, checkpoint.safetensors, model.safetensors, embeddings.npy, centroids.npy, labels.csv,
  * data.json (what and where the images are), report.html, and DONE last.  Rows of labels.csv and
- * embeddings.npy are in the order of the images.  If the progress callback stops it, a checkpoint
- * is saved and the call fails with CONR_ESTOPPED.  Images that turn out to be unreadable are
+ * embeddings.npy are in the order of the images.  If the progress callback stops it, the step at
+ * hand is finished, a checkpoint is saved, and the call fails with CONR_ESTOPPED.  While it runs,
+ * nobody else can write into the folder: CONR_EFILE names the process that does.  Images that turn out to be unreadable are
  * dropped from m and counted there.  result may be NULL. */
 CONR_API int conr_train(conr *c, conr_images *m, const conr_settings *s,
                         const conr_train_options *o, conr_train_result *result);
