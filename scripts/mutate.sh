@@ -36,9 +36,9 @@ caught() {
     local build=()
     [ $# = 0 ] || mapfile -t build < <(targets "$@")
     [ $# = 0 ] || [ ${#build[@]} -gt 0 ] || return 1
-    cmake --build build ${build:+--target "${build[@]}"} >build/mutant.log 2>&1 </dev/null ||
+    cmake --build build ${build:+--target "${build[@]}"} >build/mutant.log 2>&1 </dev/null 3<&- ||
         return 2
-    ctest --test-dir build -j 2 --timeout 300 --stop-on-failure "${only[@]}" >build/mutant.log 2>&1 </dev/null &&
+    ctest --test-dir build -j 2 --timeout 300 --stop-on-failure "${only[@]}" >build/mutant.log 2>&1 </dev/null 3<&- &&
         return 1
     grep -m1 -oE '[a-z_0-9]+ \.+.*(Failed|Timeout|Exception)' build/mutant.log | sed 's/ .*//' >build/mutant.why
     return 0

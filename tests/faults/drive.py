@@ -460,7 +460,8 @@ def walk(driver, a):
     tally.report()
     if not sum(c["alloc"] for c in driver.counts.values()):
         print("no failed allocations: under sanitizers they are the sanitizers' own")
-    print(f"{len(VERBS)} verbs, {total} cases there are, seed {a.seed}")
+    verbs_ = len({words.split()[0] for words in VERBS.values()})
+    print(f"{len(VERBS)} command lines of {verbs_} verbs, {total} cases there are, seed {a.seed}")
     for ident, problem in tally.bad[:20]:
         print(f"to repeat: tests/faults/drive.py {a.build} --case {ident}   # {problem.rule}")
     return 1 if tally.bad else 0
