@@ -1,5 +1,5 @@
-/* steps.c: benchmarks of training steps: forward + backward of a network ("plain"), or a whole step
- * of BYOL or CoNR as the trainer does it, views included ("whole"). */
+/* steps.c: benchmarks of training steps: forward + backward of a network (network), or a whole step
+ * of BYOL or CoNR as the trainer does it, views included (trainer). */
 #include "train/train.h"
 
 #include "base/clock.h"
@@ -168,11 +168,11 @@ done:
 
 /* ---- a whole step ---------------------------------------------------------------------------- */
 
-typedef struct whole {
+typedef struct trainer_bench {
     store store; /* of noise; owned */
     unsigned char *pixels;
     trainer *t;
-} whole;
+} trainer_bench;
 
 static int set_number(conr_settings *s, const char *key, int value) {
     char text[32];
@@ -180,7 +180,7 @@ static int set_number(conr_settings *s, const char *key, int value) {
     return conr_settings_set(s, key, text);
 }
 
-static int whole_settings(const conr_bench_train_options *o, conr_settings *s) {
+static int trainer_bench_settings(const conr_bench_train_options *o, conr_settings *s) {
     int rc = 0;
     TRY(conr_settings_set(s, "encoder", o->encoder));
     TRY(conr_settings_set(s, "stem", !strcmp(o->encoder, "small") ? "small" : o->stem));
@@ -197,7 +197,7 @@ done:
 }
 
 /* A trainer on images of noise, with arbitrary pseudo labels for stage 2. */
-static int open_whole(conr *c, const conr_bench_train_options *o, whole *b) {
+static int open_trainer_bench(conr *c, const conr_bench_train_options *o, trainer_bench *b) {
     enum { BATCHES = 4, K = 10 };
     int rc = 0;
     conr_settings *s = NULL;
@@ -205,9 +205,9 @@ static int open_whole(conr *c, const conr_bench_train_options *o, whole *b) {
     float *centroids = NULL;
     pixels_norm norm = {{0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}};
     size_t row = (size_t)o->size * o->size * o->channels, n = (size_t)o->batch * BATCHES;
-    *b = (whole){0};
+    *b = (trainer_bench){0};
     TRY(conr_settings_new(&s));
-    TRY(whole_settings(o, s));
+    TRY(trainer_bench_settings(o, s));
     b->pixels = memory_new("images", n * row, 1);
     b->store = (store){.n = (int64_t)n, .c = o->channels};
     b->store.image = memory_new("images", n, sizeof *b->store.image);
@@ -232,15 +232,15 @@ done:
     return rc;
 }
 
-static void close_whole(whole *b) {
+static void close_trainer_bench(trainer_bench *b) {
     trainer_close(b->t);
     free(b->store.image);
     free(b->pixels);
 }
 
-static int whole_steps(void *arg, int count, bool recorded) {
+static int run_trainer_steps(void *arg, int count, bool recorded) {
     int rc = 0;
-    trainer *t = ((whole *)arg)->t;
+    trainer *t = ((trainer_bench *)arg)->t;
     t->unrecorded = !recorded;
     for (int i = 0; i < count; i++) TRY(trainer_step(t));
     TRY(t->dev->op.sync(t->dev));
@@ -343,7 +343,7 @@ static double step_flops(const network *net, int images, bool target) {
            (3 * forward - first + (target ? work_until(net, net->projector_end) : 0));
 }
 
-static int bench_plain(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
+static int bench_network(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
     int rc = 0;
     plain b = {0};
     timed x = {.dev = c->dev, .seconds = o->seconds, .steps = plain_steps, .arg = &b};
@@ -357,17 +357,17 @@ done:
     return rc;
 }
 
-static int bench_whole(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
+static int bench_trainer(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
     int rc = 0;
-    whole b = {0};
-    timed x = {.dev = c->dev, .seconds = o->seconds, .steps = whole_steps, .arg = &b};
-    TRY(open_whole(c, o, &b));
+    trainer_bench b = {0};
+    timed x = {.dev = c->dev, .seconds = o->seconds, .steps = run_trainer_steps, .arg = &b};
+    TRY(open_trainer_bench(c, o, &b));
     x.ranks = &c->ranks, x.dw = b.t->dw, x.n_weights = b.t->net.n_weights;
     TRY(measure(&x, out));
     out->flops = step_flops(&b.t->net, 2 * o->batch, true);
     out->bytes = (double)b.t->bytes;
 done:
-    close_whole(&b);
+    close_trainer_bench(&b);
     return rc;
 }
 
@@ -375,5 +375,5 @@ int conr_bench_train(conr *c, const conr_bench_train_options *o, conr_bench_trai
     *out = (conr_bench_train_result){0};
     if (o->batch < 1) return fail(CONR_EINVAL, "batch %d: use at least 1", o->batch);
     out->images = o->batch;
-    return o->byol || o->conr ? bench_whole(c, o, out) : bench_plain(c, o, out);
+    return o->byol || o->conr ? bench_trainer(c, o, out) : bench_network(c, o, out);
 }

@@ -96,7 +96,7 @@ const char *model_stem(const conr_model *m) { return stem_name(m->net.spec.stem)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int wanted(const tensors *f, const char *key, const char **out) {
+static int note_text(const tensors *f, const char *key, const char **out) {
     *out = tensors_note(f, key);
     if (*out) return 0;
     return fail(CONR_EFORMAT,
@@ -104,11 +104,11 @@ static int wanted(const tensors *f, const char *key, const char **out) {
                 f->path, key);
 }
 
-static int wanted_int(const tensors *f, const char *key, int low, int high, int *out) {
+static int note_int(const tensors *f, const char *key, int low, int high, int *out) {
     const char *text;
     char *end;
     int rc = 0;
-    TRY(wanted(f, key, &text));
+    TRY(note_text(f, key, &text));
     long value = strtol(text, &end, 10);
     if (end == text || *end || value < low || value > high)
         TRY(fail(CONR_EFORMAT, "%s: %s is %s, not %d to %d; the file is damaged", f->path, key,
@@ -118,15 +118,15 @@ done:
     return rc;
 }
 
-static int unknown(const tensors *f, const char *key, const char *text) {
+static int unknown_note(const tensors *f, const char *key, const char *text) {
     return fail(CONR_EFORMAT, "%s: %s is %s, which this version does not know; use a newer conr",
                 f->path, key, text);
 }
 
-static int wanted_three(const tensors *f, const char *key, float out[3]) {
+static int note_three_floats(const tensors *f, const char *key, float out[3]) {
     const char *text;
     int rc = 0;
-    TRY(wanted(f, key, &text));
+    TRY(note_text(f, key, &text));
     if (sscanf(text, "%f %f %f", &out[0], &out[1], &out[2]) != 3 || !isfinite(out[0]) ||
         !isfinite(out[1]) || !isfinite(out[2]))
         TRY(fail(CONR_EFORMAT, "%s: %s is %s, not three numbers; the file is damaged", f->path, key,
@@ -141,27 +141,27 @@ static int read_about(const char *path, conr_model *m) {
     network_spec s = {0};
     const char *text;
     TRY(tensors_open(path, &f));
-    TRY(wanted(&f, "encoder", &text));
-    if (!encoder_find(text, &s.encoder)) TRY(unknown(&f, "encoder", text));
-    TRY(wanted(&f, "stem", &text));
-    if (!stem_find(text, &s.stem)) TRY(unknown(&f, "stem", text));
-    TRY(wanted_int(&f, "width", 1, 1024, &s.width));
-    TRY(wanted_int(&f, "size", NETWORK_SIDE, 4096, &s.h));
+    TRY(note_text(&f, "encoder", &text));
+    if (!encoder_find(text, &s.encoder)) TRY(unknown_note(&f, "encoder", text));
+    TRY(note_text(&f, "stem", &text));
+    if (!stem_find(text, &s.stem)) TRY(unknown_note(&f, "stem", text));
+    TRY(note_int(&f, "width", 1, 1024, &s.width));
+    TRY(note_int(&f, "size", NETWORK_SIDE, 4096, &s.h));
     s.w = s.h;
-    TRY(wanted_int(&f, "channels", 1, 3, &s.c));
-    TRY(wanted_int(&f, "short_side", 0, 8192, &m->short_side));
-    TRY(wanted(&f, "projector", &text));
+    TRY(note_int(&f, "channels", 1, 3, &s.c));
+    TRY(note_int(&f, "short_side", 0, 8192, &m->short_side));
+    TRY(note_text(&f, "projector", &text));
     if (head_parse(text, &s.projector) < 0 || s.projector.n == 0)
         TRY(fail(CONR_EFORMAT, "%s: its projector is %s; the file is damaged", path, text));
-    TRY(wanted_three(&f, "mean", m->norm.mean));
-    TRY(wanted_three(&f, "deviation", m->norm.deviation));
+    TRY(note_three_floats(&f, "mean", m->norm.mean));
+    TRY(note_three_floats(&f, "deviation", m->norm.deviation));
     for (int i = 0; i < 3; i++)
         if (!(m->norm.deviation[i] > 0))
             TRY(fail(CONR_EFORMAT,
                      "%s: deviation is %g, and images are divided by it; the file is "
                      "damaged",
                      path, (double)m->norm.deviation[i]));
-    TRY(wanted(&f, "framework", &text));
+    TRY(note_text(&f, "framework", &text));
     snprintf(m->framework, sizeof m->framework, "%s", text);
     TRY(network_new(&s, &m->net));
 done:

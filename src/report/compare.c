@@ -117,7 +117,7 @@ done:
     return rc;
 }
 
-static void find_means(comparison *c) {
+static void average_over_seeds(comparison *c) {
     for (int g = 0; g < c->n_groups; g++)
         for (int s = 0; s < N_SCORES; s++) {
             double sum = 0, squares = 0;
@@ -373,7 +373,7 @@ static int write_comparison(FILE *f, const folder *run, int n) {
     comparison c = {.run = run, .n = n};
     TRY(find_keys(&c));
     TRY(find_groups(&c));
-    find_means(&c);
+    average_over_seeds(&c);
     html_print(f,
                "<section id=\"table\" aria-labelledby=\"h-table\"><h1 id=\"h-table\">Comparison "
                "of %d %s</h1>\n<p class=\"lead\">",

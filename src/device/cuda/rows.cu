@@ -1,4 +1,4 @@
-/* features.cu: rows of features, and the part of the table that works on them.
+/* rows.cu: rows of features, and the part of the table that works on them.
  *
  * The files of this part: features.cu (rows), top_k.cu (choice), losses.cu, boundary.cu,
  * neighbors.cu, kmeans*.cu, views.cu.  The work is small, so what counts is the number of launches
