@@ -1,6 +1,6 @@
 /* rows.cu: rows of features, and the part of the table that works on them.
  *
- * The files of this part: features.cu (rows), top_k.cu (choice), losses.cu, boundary.cu,
+ * The files of this part: rows.cu, top_k.cu (choice), losses.cu, boundary.cu,
  * neighbors.cu, kmeans*.cu, views.cu.  The work is small, so what counts is the number of launches
  * and that many SMs take part.  A row belongs to a warp or a block; sums are in double and in a
  * fixed order (warp.cuh), so that the same bits come again.  Nothing is allocated: if a sum over
