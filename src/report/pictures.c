@@ -1,14 +1,13 @@
 /* pictures.c: see pictures.h. */
 #include "report/pictures.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- finding the run's images in a source ---------------------------------------------------- */
 
@@ -54,12 +53,6 @@ done:
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Whether nothing is there, in contrast to something that cannot be read. */
-static bool is_gone(const char *path) {
-    struct stat at;
-    return stat(path, &at) < 0 && (errno == ENOENT || errno == ENOTDIR);
-}
-
 int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char *why,
                   size_t size) {
     int rc = 0;
@@ -77,7 +70,7 @@ int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char
                  "the location of the images is not known; make the report again with --data");
         return 0;
     }
-    if (!given && is_gone(path)) {
+    if (!given && file_is_gone(path)) {
         snprintf(why, size, "the images are no longer at %s; make the report again with --data",
                  path);
         return 0;
