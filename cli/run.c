@@ -80,10 +80,10 @@ int run_last_scores(const char *run, json_t **out) {
     FILE *f = fopen(path, "r");
     bool broken = !f && !is_gone(errno);
     while (f && rc == EXIT_OK) {
-        if (getline(&line, &room, f) < 0) {
-            broken = !feof(f); /* else errno says why */
-            break;
-        }
+        bool ended = getline(&line, &room, f) < 0;
+        /* a read that fails in the middle of a line still yields its beginning; errno says why */
+        broken = ferror(f) || (ended && !feof(f));
+        if (ended || broken) break;
         if (!strstr(line, "\"nmi\"") && !strstr(line, "\"silhouette\"")) continue;
         json_t *object = json_read(line, &scarce); /* a truncated line is skipped */
         if (scarce) rc = failed("%s: out of memory; close other programs", path);
