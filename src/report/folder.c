@@ -83,7 +83,8 @@ static int read_log(folder *f) {
         if (json_is_object(object)) rc = add_line(f, object);
         json_decref(object);
     }
-    if (rc == 0 && stream && (ferror(stream) || !feof(stream))) /* what is missing would not be seen */
+    if (rc == 0 && stream &&
+        (ferror(stream) || !feof(stream))) /* what is missing would not be seen */
         rc = fail(CONR_EFILE, "%s: cannot be read: %s; check the disk", path, strerror(errno));
 done:
     if (stream) fclose(stream);
