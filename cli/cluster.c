@@ -143,14 +143,9 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
         (rc = run_train(c, src, m, s, &o, NULL, &result, NULL)) ||
         (rc = sort_run(a, c, m, o.out, result.clusters)))
         goto done;
-    if (flag_on(a, "json")) {
-        rc = print_json(run_json(o.out, m, &result));
-    } else {
-        run_print(o.out, m, &result);
-        rc = finish_output();
-        if (rc == EXIT_OK && !flag_on(a, "quiet"))
-            print_next(a, (int)setting_number(s, "epochs"), &result);
-    }
+    rc = run_print(o.out, m, &result, flag_on(a, "json"));
+    if (rc == EXIT_OK && !flag_on(a, "json") && !flag_on(a, "quiet"))
+        print_next(a, (int)setting_number(s, "epochs"), &result);
 done:
     conr_images_close(m);
     return rc;

@@ -4,6 +4,7 @@
 #include "data.h"
 #include "progress.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,8 @@ void run_make_parents(const char *path) {
     free(part);
 }
 
+static bool is_gone(int error) { return error == ENOENT || error == ENOTDIR; }
+
 int run_last_scores(const char *run, json_t **out) {
     char *path = path_in(run, "log.jsonl"), *line = NULL;
     size_t room = 0;
@@ -75,7 +78,12 @@ int run_last_scores(const char *run, json_t **out) {
     int rc = EXIT_OK;
     *out = NULL;
     FILE *f = fopen(path, "r");
-    while (f && rc == EXIT_OK && getline(&line, &room, f) > 0) {
+    bool broken = !f && !is_gone(errno);
+    while (f && rc == EXIT_OK) {
+        bool ended = getline(&line, &room, f) < 0;
+        /* a read that fails in the middle of a line still yields its beginning; errno says why */
+        broken = ferror(f) || (ended && !feof(f));
+        if (ended || broken) break;
         if (!strstr(line, "\"nmi\"") && !strstr(line, "\"silhouette\"")) continue;
         json_t *object = json_read(line, &scarce); /* a truncated line is skipped */
         if (scarce) rc = failed("%s: out of memory; close other programs", path);
@@ -86,6 +94,10 @@ int run_last_scores(const char *run, json_t **out) {
         json_decref(*out);
         *out = object;
     }
+    if (broken)
+        rc = failed("%s: cannot be read: %s; check the disk, and the limit on open files "
+                    "(ulimit -n)",
+                    path, strerror(errno));
     if (rc != EXIT_OK) json_decref(*out), *out = NULL;
     free(line);
     free(path);
@@ -123,22 +135,30 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* [*K]: the number of images in each cluster, from labels.csv; *K grows if a label requires it.
- * NULL if that fails, which is no error here.  Released by free. */
-static int64_t *cluster_sizes(const char *run, int *K) {
+/* out [*K]: the number of images in each cluster, from labels.csv; *K grows if a label requires it,
+ * and is 0 without that file.  Released by free.  0, or an exit code after a message. */
+static int cluster_sizes(const char *run, int *K, int64_t **out) {
+    int rc = EXIT_OK;
+    struct stat about;
     char *path = path_in(run, "labels.csv");
     int64_t *labels = NULL, *size = NULL, n = 0, most = *K - 1;
-    if (conr_read_labels(path, "cluster", &labels, &n) == 0) {
+    if (stat(path, &about) < 0 && is_gone(errno)) {
+        most = -1;
+    } else if (conr_read_labels(path, "cluster", &labels, &n) < 0) {
+        rc = library_error();
+    } else {
         for (int64_t i = 0; i < n; i++)
             if (labels[i] > most && labels[i] < 1000000) most = labels[i];
         size = calloc((size_t)most + 2, sizeof *size);
+        if (!size) rc = failed("%s: out of memory; close other programs", path);
         for (int64_t i = 0; size && i < n; i++)
             if (labels[i] >= 0 && labels[i] <= most) size[labels[i]]++;
     }
     *K = (int)most + 1;
+    *out = size;
     conr_free(labels);
     free(path);
-    return size;
+    return rc;
 }
 
 /* Whether classes differ so much in size that plain accuracy would hide the small ones. */
@@ -168,15 +188,14 @@ static void print_files(const char *run) {
     putchar('\n');
 }
 
-static void print_sizes(const char *run, int K) {
-    int64_t *size = cluster_sizes(run, &K);
-    if (size && K > 0) printf("sizes");
-    for (int k = 0; size && k < K && k < SIZES_SHOWN; k++) printf(" %lld", (long long)size[k]);
-    if (size && K > 0) puts(K > SIZES_SHOWN ? " ..." : "");
-    free(size);
+static void print_sizes(const int64_t *size, int K) {
+    if (K > 0) printf("sizes");
+    for (int k = 0; k < K && k < SIZES_SHOWN; k++) printf(" %lld", (long long)size[k]);
+    if (K > 0) puts(K > SIZES_SHOWN ? " ..." : "");
 }
 
-void run_print(const char *run, const conr_images *m, const conr_train_result *r) {
+static int print_text(const char *run, const conr_images *m, const conr_train_result *r,
+                      const int64_t *size, int K) {
     char time[32], rate[32];
     if (r->labeled) {
         printf("NMI %.4f  ACC %.4f  ARI %.4f  20-NN %.4f", r->scores.nmi, r->scores.acc,
@@ -187,22 +206,21 @@ void run_print(const char *run, const conr_images *m, const conr_train_result *r
         printf("%d clusters", r->clusters);
         if (isfinite(r->silhouette)) printf(", silhouette %.4f", r->silhouette);
         putchar('\n');
-        print_sizes(run, r->clusters);
+        print_sizes(size, K);
     }
     printf("%lld images, %d epochs, %s, %s images/s\n", (long long)r->images, r->epochs,
            time_text(r->seconds, time), rate_text(r->images_per_s, rate));
     print_files(run);
+    return finish_output();
 }
 
-static json_t *add_sizes(json_t *object, const char *run, int K) {
-    int64_t *size = cluster_sizes(run, &K);
+static json_t *add_sizes(json_t *object, const int64_t *size, int K) {
     json_t *sizes = json_array();
-    for (int k = 0; size && k < K; k++) sizes = json_push(sizes, json_integer((json_int_t)size[k]));
-    free(size);
+    for (int k = 0; k < K; k++) sizes = json_push(sizes, json_integer((json_int_t)size[k]));
     return json_put(object, "sizes", sizes);
 }
 
-json_t *run_json(const char *run, const conr_images *m, const conr_train_result *r) {
+static json_t *result_json(const char *run, const conr_images *m, const conr_train_result *r) {
     conr_images_info i;
     conr_images_about(m, &i);
     json_t *out = json_pack("{so si si sI sI sI so so so}", "run", json_name(run), "clusters",
@@ -218,8 +236,19 @@ json_t *run_json(const char *run, const conr_images *m, const conr_train_result 
         out = json_put(out, "knn", json_number(r->knn));
         out = json_put(out, "classes", json_integer(r->scores.classes));
     }
-    out = json_put(out, "silhouette", json_number(r->silhouette));
-    return add_sizes(out, run, r->clusters);
+    return json_put(out, "silhouette", json_number(r->silhouette));
+}
+
+int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json) {
+    int64_t *size;
+    int K = r->clusters, rc = cluster_sizes(run, &K, &size);
+    if (rc) return rc;
+    if (json)
+        rc = print_json(add_sizes(result_json(run, m, r), size, K));
+    else
+        rc = print_text(run, m, r, size, K);
+    free(size);
+    return rc;
 }
 
 int run_print_finished(const char *run, bool json) {
@@ -227,10 +256,17 @@ int run_print_finished(const char *run, bool json) {
     int rc = run_last_scores(run, &scores);
     if (rc) return rc;
     if (json) {
-        json_t *out = json_pack("{so sb}", "run", json_name(run), "finished", 1);
+        int64_t *size;
         int K = (int)json_integer_value(json_object_get(scores, "clusters"));
+        if ((rc = cluster_sizes(run, &K, &size))) {
+            json_decref(scores);
+            return rc;
+        }
+        json_t *out = json_pack("{so sb}", "run", json_name(run), "finished", 1);
         if (scores) out = json_merge(out, scores);
-        return print_json(add_sizes(out, run, K));
+        rc = print_json(add_sizes(out, size, K));
+        free(size);
+        return rc;
     }
     print_name(run);
     puts(" is already finished");

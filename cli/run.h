@@ -18,7 +18,7 @@ int run_refuse_begun(const char *run);
 void run_make_parents(const char *path);
 
 /* The last line of log.jsonl with scores (without labels: a silhouette); NULL: none.  Released by
- * json_decref.  0, or EXIT_FAILED after a message. */
+ * json_decref.  0, also without that file, or EXIT_FAILED after a message. */
 int run_last_scores(const char *run, json_t **out);
 
 /* Runs conr_train; if it is stopped, tells the user how to continue: `again`, or with NULL, conr
@@ -27,9 +27,8 @@ int run_last_scores(const char *run, json_t **out);
 int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
               const conr_train_options *o, const char *again, conr_train_result *out, int *why);
 
-/* The result of a training as text, or as JSON, owned by the caller (or passed to print_json). */
-void run_print(const char *run, const conr_images *m, const conr_train_result *r);
-json_t *run_json(const char *run, const conr_images *m, const conr_train_result *r);
+/* Prints the result of a training, as text or as JSON.  0, or an exit code after a message. */
+int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json);
 
 /* The result of a finished run, read from its files. */
 int run_print_finished(const char *run, bool json);

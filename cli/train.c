@@ -80,12 +80,7 @@ static int train(const arguments *a, const conr_settings *s, const conr_train_op
     recipe_images(s, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = run_train(c, src, m, s, o, NULL, &result, NULL)))
         goto done;
-    if (flag_on(a, "json")) {
-        rc = print_json(run_json(o->out, m, &result));
-    } else {
-        run_print(o->out, m, &result);
-        rc = finish_output();
-    }
+    rc = run_print(o->out, m, &result, flag_on(a, "json"));
 done:
     conr_images_close(m);
     conr_close(c);

@@ -81,7 +81,8 @@ int checksum_check(const char *folder, const char *name, const char *list) {
     char path[4096], line[512], want[512];
     snprintf(path, sizeof path, "%s/%s", folder, list);
     FILE *f = fopen(path, "r");
-    if (!f) return 0;
+    if (!f && file_is_gone(path)) return 0;
+    if (!f) return fail(CONR_EFILE, "%s: cannot be read; check the disk, and ulimit -n", path);
     while (fgets(line, sizeof line, f)) {
         size_t n = strlen(line), m = strlen(name);
         if (strncmp(line, "xxh64 ", 6) || n != 6 + 16 + 1 + m + 1 || strncmp(line + 23, name, m))
@@ -93,6 +94,7 @@ int checksum_check(const char *folder, const char *name, const char *list) {
                      "from %s if it was edited",
                      folder, name, list));
     }
+    if (ferror(f)) TRY(fail(CONR_EFILE, "%s: cannot be read; check the disk", path));
 done:
     fclose(f);
     return rc;

@@ -70,6 +70,11 @@ void file_map_close(file_map *m) {
     *m = (file_map){0};
 }
 
+bool file_is_gone(const char *path) {
+    struct stat s;
+    return stat(path, &s) < 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 bool file_error_is_its_own(int error) {
     switch (error) {
     case ENOENT:

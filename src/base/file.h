@@ -28,6 +28,9 @@ typedef struct file_bytes {
 int file_read(const char *path, size_t most, file_bytes *out, bool *its_own);
 void file_bytes_free(file_bytes *b); /* may be called twice */
 
+/* Whether nothing has this name, in contrast to something that cannot be read. */
+bool file_is_gone(const char *path);
+
 /* Whether an error of the system says something about this one file (it is missing, or may not be
  * read), not about the machine (no memory, no file handles, a failing disk). */
 bool file_error_is_its_own(int error);

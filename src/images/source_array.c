@@ -280,32 +280,31 @@ done:
 
 /* "train-images-idx3-ubyte.gz" -> "train-labels-idx1-ubyte", with or without ".gz"; NULL if there
  * is none. */
-static char *idx_labels_of(source *s, const char *path) {
+static int idx_labels_of(source *s, const char *path, char **out) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *images = strstr(name, "images"), *three = images ? strstr(images, "idx3") : NULL;
-    if (!images) return NULL;
+    *out = NULL;
+    if (!images) return 0;
     char *other = arena_alloc(source_arena(s), strlen(path) + 4);
-    if (!other) return NULL;
+    if (!other) return CONR_ENOMEM;
     strcpy(other, path);
     memcpy(other + (images - path), "labels", 6);
     if (three) other[three - path + 3] = '1';
-    FILE *f = fopen(other, "rb");
-    if (!f) {
+    if (file_is_gone(other)) {
         if (name_ends(other, ".gz"))
             other[strlen(other) - 3] = 0;
         else
             strcat(other, ".gz");
-        f = fopen(other, "rb");
     }
-    if (!f) return NULL;
-    fclose(f);
-    return other;
+    if (!file_is_gone(other)) *out = other;
+    return 0;
 }
 
 int idx_add_file(source *s, const char *path) {
     int rc = 0;
     file_map x, y = {0};
-    char *labels = idx_labels_of(s, path);
+    char *labels;
+    TRY(idx_labels_of(s, path, &labels));
     TRY(source_map(s, path, &x));
     if (labels) TRY(source_map(s, labels, &y));
     TRY(idx_parse(s, path, x.data, x.size, labels, y.data, y.size));

@@ -123,7 +123,8 @@ done:
 int source_class_names(source *s, const char *path, int n_classes) {
     int rc = 0, n = 0;
     file_map map = {0};
-    if (path && file_map_open(path, &map) == 0) {
+    if (path && !file_is_gone(path)) {
+        TRY(file_map_open(path, &map));
         TRY(source_uses(s, path));
         const char *at = (const char *)map.data, *end = at + map.size;
         while (at < end && n < n_classes) {
@@ -132,14 +133,18 @@ int source_class_names(source *s, const char *path, int n_classes) {
             while (length && strchr(" \t\r", at[length - 1]))
                 length--; /* strchr also finds a NUL */
             length = strnlen(at, length);
-            if (length && source_class(s, at, length) == n) n++;
+            int class = length ? source_class(s, at, length) : -1;
+            if (class < -1) TRY(class);
+            if (class == n) n++;
             at = stop ? stop + 1 : end;
         }
     }
     for (; n < n_classes; n++) { /* after a repeated name, the rest are numbers */
         char text[24];
         int length = snprintf(text, sizeof text, "%d", n);
-        if (source_class(s, text, (size_t)length) != n) {
+        int class = source_class(s, text, (size_t)length);
+        if (class < -1) TRY(class);
+        if (class != n) {
             length = snprintf(text, sizeof text, "class %d", n);
             TRY(source_class(s, text, (size_t)length) == n ? 0 : CONR_ENOMEM);
         }

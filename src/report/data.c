@@ -49,8 +49,11 @@ done:
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static const char *keep(arena *memory, const char *text) {
-    return text ? arena_text(memory, text, strlen(text)) : NULL;
+/* A copy of a text of o; none becomes NULL. */
+static int keep(arena *memory, const json_t *text, const char **out) {
+    const char *from = json_string_value(text);
+    *out = from ? arena_text(memory, from, strlen(from)) : NULL;
+    return from && !*out ? CONR_ENOMEM : 0;
 }
 
 static void two_ints(const json_t *pair, int out[2]) {
@@ -58,29 +61,34 @@ static void two_ints(const json_t *pair, int out[2]) {
 }
 
 int data_read(const char *path, arena *memory, folder_data *d) {
+    int rc = 0;
     bool scarce = false;
     file_bytes file = {0};
     json_t *o = NULL;
-    if (file_read(path, SIZE_MAX, &file, NULL) == 0) { /* it may be missing */
+    if (!file_is_gone(path)) {
+        TRY(file_read(path, SIZE_MAX, &file, NULL));
         file.data[file.n] = 0;
         o = json_read((const char *)file.data, &scarce);
     }
-    file_bytes_free(&file);
-    if (scarce) return fail_memory(path, 1000);
+    if (scarce) TRY(fail_memory(path, 1000));
     const json_t *classes = json_object_get(o, "classes"), *name;
     size_t i;
-    d->path = keep(memory, json_string_value(json_object_get(o, "path")));
-    d->words = keep(memory, json_string_value(json_object_get(o, "kind")));
-    d->first_skipped = keep(memory, json_string_value(json_object_get(o, "first_skipped")));
+    TRY(keep(memory, json_object_get(o, "path"), &d->path));
+    TRY(keep(memory, json_object_get(o, "kind"), &d->words));
+    TRY(keep(memory, json_object_get(o, "first_skipped"), &d->first_skipped));
     d->skipped = json_integer_value(json_object_get(o, "skipped"));
     d->channels = (int)json_integer_value(json_object_get(o, "channels"));
     two_ints(json_object_get(o, "width"), d->width);
     two_ints(json_object_get(o, "height"), d->height);
     d->class_name = arena_alloc(memory, (json_array_size(classes) + 1) * sizeof(char *));
+    if (!d->class_name) TRY(CONR_ENOMEM);
     json_array_foreach(classes, i, name) {
-        const char *text = json_string_value(name);
-        if (d->class_name) d->class_name[d->n_classes++] = keep(memory, text ? text : "?");
+        const char **at = &d->class_name[d->n_classes++];
+        TRY(keep(memory, name, at));
+        if (!*at) *at = "?";
     }
+done:
+    file_bytes_free(&file);
     json_decref(o);
-    return d->class_name ? 0 : CONR_ENOMEM;
+    return rc;
 }

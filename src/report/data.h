@@ -21,7 +21,7 @@ typedef struct folder_data {
 
 int report_write_data(const source *s, const char *run);
 
-/* A missing or damaged file leaves everything unknown; only lack of memory is an error. */
+/* A missing or damaged file leaves everything unknown; one that cannot be read is an error. */
 int data_read(const char *path, arena *memory, folder_data *out);
 
 #endif

@@ -76,13 +76,15 @@ static int read_log(folder *f) {
     FILE *stream = fopen(path, "r");
     if (!stream && errno != ENOENT) /* a run without a log can be shown */
         TRY(fail(CONR_EFILE, "%s: cannot be read: %s; check the disk", path, strerror(errno)));
-    while (stream && rc == 0 && (errno = 0, getline(&line, &room, stream)) > 0) {
+    /* a read that fails in the middle of a line still yields its beginning */
+    while (stream && rc == 0 && (errno = 0, getline(&line, &room, stream)) > 0 && !ferror(stream)) {
         json_t *object = json_read(line, &scarce); /* skips a line that was cut short */
         if (scarce) rc = fail_memory(path, (double)room);
         if (json_is_object(object)) rc = add_line(f, object);
         json_decref(object);
     }
-    if (rc == 0 && stream && !feof(stream)) /* what is missing would not be seen */
+    if (rc == 0 && stream &&
+        (ferror(stream) || !feof(stream))) /* what is missing would not be seen */
         rc = fail(CONR_EFILE, "%s: cannot be read: %s; check the disk", path, strerror(errno));
 done:
     if (stream) fclose(stream);

@@ -1,6 +1,7 @@
 /* pictures.c: see pictures.h. */
 #include "report/pictures.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -69,12 +70,12 @@ int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char
                  "the location of the images is not known; make the report again with --data");
         return 0;
     }
-    if (conr_images_open(c, path, &o, NULL, NULL, &p->images) < 0) {
-        if (given) return fail(CONR_EFILE, "%s", conr_error());
+    if (!given && file_is_gone(path)) {
         snprintf(why, size, "the images are no longer at %s; make the report again with --data",
                  path);
         return 0;
     }
+    TRY(conr_images_open(c, path, &o, NULL, NULL, &p->images));
     const source *s = &p->images->source;
     p->channels = s->gray ? 1 : 3;
     p->native = s->w_low < s->h_low ? s->w_low : s->h_low;
@@ -108,11 +109,14 @@ static int read_picture(void *user, int64_t i, int least, image *out) {
     const pictures *p = user;
     if (p->at) i = p->at[i];
     if (i < 0) return 1;
-    if (!p->store) return source_read(&p->images->source, i, p->channels, least, out) < 0;
+    if (!p->store) {
+        int rc = source_read(&p->images->source, i, p->channels, least, out);
+        return rc == CONR_EFORMAT ? 1 : rc; /* damaged, or gone since */
+    }
     const stored *s = &p->store->image[i];
-    if (image_reserve(out, s->w, s->h, p->store->c) < 0) return 1;
-    memcpy(out->pixels, s->pixels, (size_t)s->w * s->h * p->store->c);
-    return 0;
+    int rc = image_reserve(out, s->w, s->h, p->store->c);
+    if (rc == 0) memcpy(out->pixels, s->pixels, (size_t)s->w * s->h * p->store->c);
+    return rc;
 }
 
 thumbs_source pictures_thumbs(const pictures *p) {

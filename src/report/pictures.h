@@ -18,7 +18,8 @@ typedef struct pictures {
 } pictures;
 
 /* Opens the images at `given` or, if that is NULL, those that the run was trained on.  Only `given`
- * images must exist; otherwise `why` gets the reason why there are none, or becomes empty. */
+ * images must exist; otherwise `why` gets the reason why there are none, or becomes empty.  Images
+ * that are there and cannot be read are an error. */
 int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char *why, size_t size);
 void pictures_close(pictures *p);
 

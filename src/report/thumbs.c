@@ -27,23 +27,24 @@ static int shrink(resizer *r, const image *m, int side, unsigned char *square, u
     return resizer_bytes(r, PIXELS_BICUBIC, square, s, s, 3, side, side, out);
 }
 
-/* One thumb; nonzero if the picture is not available or memory runs out (*short_of). */
+/* One thumb; 1: the picture is not available. */
 static int make_one(const thumbs_source *from, int64_t id, int side, resizer *r, image *m,
-                    unsigned char **square, size_t *room, unsigned char *out, int *short_of) {
-    if (from->read(from->user, id, side, m)) return 1;
+                    unsigned char **square, size_t *room, unsigned char *out) {
+    int rc = from->read(from->user, id, side, m);
+    if (rc) return rc;
     size_t s = (size_t)(m->w < m->h ? m->w : m->h), wanted = s * s * 3;
     if (wanted > *room) {
         unsigned char *more = realloc(*square, wanted);
-        if (!more) return *short_of = 1;
+        if (!more) return fail_memory("thumbnails", (double)wanted);
         *square = more, *room = wanted;
     }
-    if (shrink(r, m, side, *square, out) < 0) return *short_of = 1;
-    return 0;
+    return shrink(r, m, side, *square, out);
 }
 
 int thumbs_make(const thumbs_source *from, const int64_t *ids, int n, int side, int threads,
                 thumbs *out) {
-    int failed = 0;
+    int failed = 0; /* the code of the first failure; its message is in that thread */
+    char message[512] = "";
     size_t each = (size_t)side * side * 3;
     *out = (thumbs){.n = n, .side = side};
     out->pixels = calloc((size_t)n + 1, each);
@@ -58,19 +59,24 @@ int thumbs_make(const thumbs_source *from, const int64_t *ids, int n, int side, 
         image m = {0};
         unsigned char *square = NULL;
         size_t room = 0;
-        int short_of = 0;
 #pragma omp for schedule(dynamic, 16)
-        for (int i = 0; i < n; i++)
-            out->missing[i] = make_one(from, ids[i], side, &r, &m, &square, &room,
-                                       out->pixels + (size_t)i * each, &short_of) != 0;
+        for (int i = 0; i < n; i++) {
+            int rc = make_one(from, ids[i], side, &r, &m, &square, &room,
+                              out->pixels + (size_t)i * each);
+            out->missing[i] = rc != 0;
+            if (rc >= 0) continue;
+#pragma omp critical
+            if (!failed) {
+                failed = rc;
+                snprintf(message, sizeof message, "%s", conr_error());
+            }
+        }
         resizer_free(&r);
         image_free(&m);
         free(square);
-#pragma omp atomic
-        failed |= short_of;
     }
     if (failed) thumbs_free(out);
-    return failed ? fail_memory("thumbnails", (double)each) : 0;
+    return failed ? fail(failed, "%s", message) : 0;
 }
 
 void thumbs_free(thumbs *t) {

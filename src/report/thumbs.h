@@ -9,7 +9,7 @@
 
 /* Where pictures come from.  read: the pixels of image i; may be reduced, but not below `least` on
  * the short side.  Called by many threads, each with its own `out`, an `image` of images/decode.h.
- * Nonzero: this picture is not available. */
+ * 1: this picture is not available; negative: an error. */
 struct image;
 typedef struct thumbs_source {
     int (*read)(void *user, int64_t i, int least, struct image *out);

@@ -2,6 +2,7 @@
  * */
 #include "base/test_help.h"
 
+#include "base/status.h"
 #include "images/decode.h"
 #include "report/thumbs.h"
 
@@ -14,7 +15,7 @@
 static int read_image(void *user, int64_t i, int least, image *out) {
     (void)user, (void)least;
     if (i % 7 == 6) return 1;
-    if (image_reserve(out, 40, 20, 3) < 0) return 1;
+    if (image_reserve(out, 40, 20, 3) < 0) return CONR_ENOMEM;
     memset(out->pixels, 0, 40 * 20 * 3);
     for (int y = 0; y < 20; y++)
         for (int x = 10; x < 30; x++) {
@@ -79,7 +80,26 @@ static void test_sheets(void **state) {
     free(ids);
 }
 
+/* A picture that cannot be read is no missing one: the message of the thread that read it arrives. */
+static int read_or_fail(void *user, int64_t i, int least, image *out) {
+    if (i == 5) return fail(CONR_EFILE, "5.png: cannot be read");
+    return read_image(user, i, least, out);
+}
+
+static void test_fails(void **state) {
+    (void)state;
+    thumbs_source from = {read_or_fail, NULL, 3};
+    int64_t ids[] = {1, 2, 3, 4, 5, 6, 7};
+    thumbs t;
+    for (int threads = 1; threads < 4; threads++)
+        assert_fails(CONR_EFILE, "5.png: cannot be read",
+                     thumbs_make(&from, ids, 7, 10, threads, &t));
+    assert_ok(thumbs_make(&from, ids, 4, 10, 2, &t));
+    thumbs_free(&t);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_sheets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_sheets),
+                                       cmocka_unit_test(test_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

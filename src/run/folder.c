@@ -225,8 +225,8 @@ static int find_checkpoint(run *r, const char **out, bool *older) {
         if (!exists(run_path(r, names[i]))) continue;
         if ((rc = tensors_open(r->path, &f)) == 0)
             *out = names[i], *older = i == 2;
-        else if (rc == CONR_ENOMEM)
-            return rc;
+        else if (rc != CONR_EFORMAT)
+            return rc; /* it may be whole, and cannot be read just now */
         else if (!*why)
             snprintf(why, sizeof why, "%s", conr_error());
         tensors_close(&f);

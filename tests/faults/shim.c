@@ -8,8 +8,9 @@
  *     FAULT_STICKY  1: all later calls fail too, as on a full disk
  *     FAULT_UNDER   only files below this folder, and standard output, count
  *     FAULT_COUNTS  a file that holds the counts, as text, one fixed-width line a kind; kept in
- *                   shared memory, so it outlives a kill.  Its last line counts the files that were
- *                   given their name by rename without having been synced after their last write
+ *                   shared memory, so it outlives a kill.  Its last lines: the files that were given
+ *                   their name by rename without having been synced after their last write, and
+ *                   when the first and the last rename were made, in microseconds
  *
  * The C library's streams do not call the public read() and write(), so streams are opened with
  * fopencookie on functions of ours: a failed read sets the error of the stream, as a bad disk does.
@@ -36,12 +37,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum kind { ALLOC, OPEN, READ, WRITE, SYNC, RENAME, MMAP, CLOSE, FOLDER, FILE_ANY, KINDS };
 static const char *const names[KINDS] = {"alloc", "open",  "read",   "write", "sync", "rename",
                                          "mmap",  "close", "folder", "file"};
-enum { LINE = 24, FDS = 4096, STREAMS = 256, FIRED = KINDS, UNSYNCED, LINES };
+enum { LINE = 24, FDS = 4096, STREAMS = 256, FIRED = KINDS, UNSYNCED, BEGUN, ENDED, LINES };
 
 static bool started;
 static int want = -1, act, sticky, under_length;
@@ -125,6 +127,8 @@ static void set_up(void) {
         for (int i = 0; i < KINDS; i++) put_count(i, names[i], 0);
         put_count(FIRED, "fired", 0);
         put_count(UNSYNCED, "unsynced", 0);
+        put_count(BEGUN, "begun", 0);
+        put_count(ENDED, "ended", 0);
     }
     if (fd >= 0) close(fd);
     dl_iterate_phdr(find_gomp, NULL);
@@ -252,6 +256,19 @@ static void note_rename(const char *from) {
         if (careless[i] == at.st_ino) put_count(UNSYNCED, "unsynced", ++n);
 }
 
+/* From the first rename on, and until the last, a process counts as a writer. */
+static void note_time(bool ends) {
+    static bool begun;
+    struct timespec t;
+    int why = errno;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    long now = t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    if (!begun) put_count(BEGUN, "begun", now);
+    if (ends) put_count(ENDED, "ended", now);
+    begun = true;
+    errno = why;
+}
+
 ssize_t write(int fd, const void *from, size_t n) {
     REAL(write);
     bool dies = false;
@@ -364,7 +381,11 @@ int rename(const char *from, const char *to) {
     REAL(rename);
     if (!counted(to)) return real(from, to);
     note_rename(from);
-    return hit(RENAME, NULL) ? -1 : real(from, to);
+    if (hit(RENAME, NULL)) return -1;
+    note_time(false);
+    int rc = real(from, to);
+    note_time(true);
+    return rc;
 }
 
 int mkdir(const char *path, mode_t mode) {

@@ -62,6 +62,11 @@ def make_inputs(at):
     npy(f"{at}/f.npy", "<f4", (30, 4), [rng.gauss(c, 1) for i in range(30) for c in centers[i % 3]])
     npy(f"{at}/t.npy", "<i8", (30,), [i % 3 for i in range(30)])
     npy(f"{at}/l.npy", "<i8", (30,), [(i + i // 20) % 3 for i in range(30)])
+    os.makedirs(f"{at}/idx")
+    with open(f"{at}/idx/train-images-idx3-ubyte", "wb") as f:
+        f.write(struct.pack(">IIII", 0x803, 8, 4, 4) + bytes(rng.randrange(256) for _ in range(8 * 16)))
+    with open(f"{at}/idx/train-labels-idx1-ubyte", "wb") as f:
+        f.write(struct.pack(">II", 0x801, 8) + bytes(i % 2 for i in range(8)))
     with open(f"{at}/tiny.yaml", "w") as f:
         f.write(RECIPE)
 
@@ -91,6 +96,7 @@ VERBS = {
     "export-tensors": "export {i}/run --out {o}/out --format safetensors --projector",
     "info": "info {i}/run",
     "info-data": "info {i}/data",
+    "info-idx": "info {i}/idx",
 }
 TRAINS = {"train": "run", "resume": "half", "cluster": "run", "sweep": "sweep"}  # the folder of a verb's runs
 COMMON = ["--threads", "1", "--quiet", "--json"]
