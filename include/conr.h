@@ -1,4 +1,5 @@
-/* conr.h: deep image clustering (CoNR) from C.  The whole public interface of libconr.
+/* conr.h: deep image clustering (CoNR) from C.  The whole public interface of libconr, in one file on
+ * purpose: it is also the manual.
  *
  * A complete program: it learns from the images in a folder, groups them into ten clusters, and
  * prints the cluster and the path of each image.

@@ -1,4 +1,5 @@
-/* source_test.c: every form of SRC, its labels and order; odd names, links, damage. */
+/* source_test.c: every form of SRC, its labels and order; odd names, links, damage.  Long because
+ * each form has cases of its own. */
 #include "images/source_forms.h"
 
 #include "base/npy.h"
