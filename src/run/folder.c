@@ -211,8 +211,8 @@ done:
 /* ---- where a training starts ----------------------------------------------------------------- */
 
 /* The newest checkpoint that is not damaged; NULL: there is none at all; *older: it is not the last
- * one that was saved.  After a crash between the
- * two renames of run_save the name `checkpoint` is free, and the new one has its temporary name. */
+ * one that was saved.  After a crash between the two renames of run_save the name `checkpoint` is
+ * free, and the new one has its temporary name. */
 static int find_checkpoint(run *r, const char **out, bool *older) {
     static const char *const names[] = {"checkpoint.safetensors", "checkpoint.new.safetensors",
                                         "checkpoint.previous.safetensors"};

@@ -63,7 +63,7 @@
     X(T, FLOAT, average, 0.996, 0, 1, "m of the moving average that is the target network, at the start; rises to 1") \
     X(T, BOOL, average_fixed, false, "keep m constant") \
     X(T, FLOAT, average_share, 0, 0, 1, "set m by the length of the run instead: the average remembers this fraction of all steps, at least 10 and at most 250, and stays constant; 0: use average") \
-    X(T, FLOAT, stage2_average, 0, 0, 1, "m of the target's moving average in stage 2; 0: as in stage 1") \
+    X(T, FLOAT, stage2_average, 0, 0, 1, "m of the target's moving average in stage 2; 0: the schedule of stage 1 continues") \
     X(T, WORD, target_update, "before", "before|after", "update the target from the weights before or after the SGD step (moco: before the forward pass)") \
     /* stage 2 */ \
     X(T, WORD, neighborhood, "conaff", "none|local|conaff", "what an image is pulled towards: itself, its nearest neighbors, its contextually affinitive neighbors") \
