@@ -400,6 +400,56 @@ CONR_API int conr_knn_accuracy(conr *c, const float *features, const int64_t *la
 CONR_API int conr_bench_neighbors(conr *c, int quick, conr_on_bench *on_row, void *user);
 CONR_API int conr_bench_kmeans(conr *c, int quick, conr_on_bench *on_row, void *user);
 
+/* ---- features: other ways to cluster them ---------------------------------------------------- */
+
+/* Clusters rows by their graph: edges are the contextual affinities of conr_neighbors over the
+ * whole set.  Follows shapes that k-means cuts through; has no centroids. */
+typedef struct conr_graph_options {
+    int clusters;                     /* K, at most n */
+    conr_neighbors_options neighbors; /* the graph */
+    uint64_t seed;
+} conr_graph_options;
+
+CONR_API conr_graph_options conr_graph_defaults(void);
+
+/* features: [n,d]; labels: [n].  The same seed gives the same bits for any number of threads. */
+CONR_API int conr_graph(conr *c, const float *features, int64_t n, int64_t d,
+                        const conr_graph_options *o, int32_t *labels);
+
+/* Labels of new rows by a vote of their nearest rows.  features, labels: [n,d], [n], the rows that
+ * were clustered, labels in 0 .. K-1; query: [m,d]; out: [m]. */
+CONR_API int conr_graph_assign(conr *c, const float *features, const int32_t *labels, int64_t n,
+                               int64_t d, int K, const float *query, int64_t m, int32_t *out);
+
+/* A head: a small network trained by CoNR on frozen features, which gives features whose clusters
+ * are easier to tell apart. */
+typedef struct conr_head conr_head;
+
+typedef struct conr_refine_options {
+    int clusters; /* K, of the pseudo labels that steer the boundary filter */
+    int epochs;   /* 0: chosen from n */
+    uint64_t seed;
+    conr_neighbors_options neighbors; /* of the whole set */
+} conr_refine_options;
+
+CONR_API conr_refine_options conr_refine_defaults(void);
+
+/* Trains a head on features [n,d].  *out is released by conr_head_close. */
+CONR_API int conr_refine(conr *c, const float *features, int64_t n, int64_t d,
+                         const conr_refine_options *o, conr_head **out);
+CONR_API void conr_head_close(conr_head *h); /* NULL is fine */
+
+/* d: features that the head takes; *width: features that it gives. */
+CONR_API void conr_head_about(const conr_head *h, int64_t *d, int64_t *width);
+
+/* The refined features of any rows: unit rows.  features: [n,d]; out: [n,width]. */
+CONR_API int conr_head_apply(conr *c, const conr_head *h, const float *features, int64_t n,
+                             int64_t d, float *out);
+
+/* A head in a safetensors file; *out is released by conr_head_close. */
+CONR_API int conr_head_save(const conr_head *h, const char *path);
+CONR_API int conr_head_open(conr *c, const char *path, conr_head **out);
+
 /* ---- arrays in files ------------------------------------------------------------------------- */
 
 /* Reads a matrix from a .npy file of any numeric type and order; NaN and infinity are refused.
@@ -489,6 +539,11 @@ CONR_API int conr_images_check_output(const conr_images *m, const char *out);
  * *features [n,d] is released by conr_free. */
 CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
                                 int64_t *d);
+
+/* The built-in descriptor: gradients and colors of each image, without any training.  Images whose
+ * pixels turn out to be unreadable are dropped from m, as by conr_images_pixels.  *features [n,d]
+ * is released by conr_free. */
+CONR_API int conr_describe(conr *c, conr_images *m, float **features, int64_t *n, int64_t *d);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
