@@ -151,6 +151,7 @@ static void print_scores(const json_t *scores) {
     print_score(scores, "ari", "ARI");
     print_score(scores, "knn", "20-NN");
     print_score(scores, "silhouette", "silhouette");
+    print_score(scores, "neighbor_agreement", "neighbor agreement");
     putchar('\n');
 }
 

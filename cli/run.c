@@ -194,8 +194,9 @@ static void print_sizes(const int64_t *size, int K) {
     if (K > 0) puts(K > SIZES_SHOWN ? " ..." : "");
 }
 
+/* agreement: NaN if it is not known. */
 static int print_text(const char *run, const conr_images *m, const conr_train_result *r,
-                      const int64_t *size, int K) {
+                      const int64_t *size, int K, double agreement) {
     char time[32], rate[32];
     if (r->labeled) {
         printf("NMI %.4f  ACC %.4f  ARI %.4f  20-NN %.4f", r->scores.nmi, r->scores.acc,
@@ -205,6 +206,7 @@ static int print_text(const char *run, const conr_images *m, const conr_train_re
     } else {
         printf("%d clusters", r->clusters);
         if (isfinite(r->silhouette)) printf(", silhouette %.4f", r->silhouette);
+        if (isfinite(agreement)) printf(", neighbor agreement %.4f", agreement);
         putchar('\n');
         print_sizes(size, K);
     }
@@ -220,7 +222,8 @@ static json_t *add_sizes(json_t *object, const int64_t *size, int K) {
     return json_put(object, "sizes", sizes);
 }
 
-static json_t *result_json(const char *run, const conr_images *m, const conr_train_result *r) {
+static json_t *result_json(const char *run, const conr_images *m, const conr_train_result *r,
+                           double agreement) {
     conr_images_info i;
     conr_images_about(m, &i);
     json_t *out = json_pack("{so si si sI sI sI so so so}", "run", json_name(run), "clusters",
@@ -236,17 +239,23 @@ static json_t *result_json(const char *run, const conr_images *m, const conr_tra
         out = json_put(out, "knn", json_number(r->knn));
         out = json_put(out, "classes", json_integer(r->scores.classes));
     }
-    return json_put(out, "silhouette", json_number(r->silhouette));
+    out = json_put(out, "silhouette", json_number(r->silhouette));
+    return json_put(out, "neighbor_agreement", json_number(agreement));
 }
 
 int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json) {
     int64_t *size;
-    int K = r->clusters, rc = cluster_sizes(run, &K, &size);
+    json_t *scores;
+    int K = r->clusters, rc = run_last_scores(run, &scores);
     if (rc) return rc;
+    const json_t *found = json_object_get(scores, "neighbor_agreement");
+    double agreement = json_is_number(found) ? json_number_value(found) : NAN;
+    json_decref(scores);
+    if ((rc = cluster_sizes(run, &K, &size))) return rc;
     if (json)
-        rc = print_json(add_sizes(result_json(run, m, r), size, K));
+        rc = print_json(add_sizes(result_json(run, m, r, agreement), size, K));
     else
-        rc = print_text(run, m, r, size, K);
+        rc = print_text(run, m, r, size, K, agreement);
     free(size);
     return rc;
 }

@@ -60,7 +60,8 @@ restarts: 1
 clusters: 2
 Y
 train=(train --recipe "$work/tiny.yaml" --data "$data" --no-report)
-"$conr" "${train[@]}" --out "$work/run" --quiet --threads 1 >/dev/null 2>&1 || complain "train: exit $?"
+"$conr" "${train[@]}" --out "$work/run" --quiet --threads 1 >"$work/said" 2>&1 || complain "train: exit $?"
+grep -q '^2 clusters, silhouette .*, neighbor agreement [01]\.' "$work/said" || complain "train without labels: $(cat "$work/said")"
 n=0
 reached=yes
 while [ $reached = yes ]; do
@@ -71,7 +72,7 @@ while [ $reached = yes ]; do
         for file in model.safetensors data.json; do
             cmp -s "$work/scarce/$file" "$work/run/$file" || complain "a training with allocation $n failed: DONE, but another $file"
         done
-        for key in nmi silhouette runs deviation; do
+        for key in nmi silhouette runs deviation neighbor_agreement modularity; do
             [ "$(grep -c "\"$key\"" "$work/scarce/log.jsonl")" = "$(grep -c "\"$key\"" "$work/run/log.jsonl")" ] ||
                 complain "a training with allocation $n failed: DONE, but the log lacks $key"
         done

@@ -78,6 +78,11 @@ has "already finished"
 ok info "$work/whole"
 has "a run, finished"
 has "width: 4"
+# signs that need no labels: in every evaluation, and in the report with what a fall means
+[ "$(grep -c '"objective"' "$work/whole/log.jsonl")" = "$(grep -c '"neighbor_agreement":0\..*"modularity":' "$work/whole/log.jsonl")" ] ||
+    complain "an evaluation lacks neighbor_agreement or modularity"
+grep -q 'Signs that need no labels' "$work/whole/report.html" && grep -q 'If either falls' "$work/whole/report.html" ||
+    complain "the report does not draw the signs that need no labels"
 ok eval --truth "$work/whole/labels.csv" --truth-column label --pred "$work/whole/labels.csv" --pred-column cluster
 # a report made again from the files equals that of the training, for any number of threads; moved images are found
 ok report "$work/whole" --out "$work/one.html"

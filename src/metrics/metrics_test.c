@@ -5,6 +5,7 @@
 #include "base/tensors.h"
 #include "conr.h"
 #include "metrics/assignment.h"
+#include "metrics/knn.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -199,6 +200,51 @@ static void votes_by_hand(void **state) {
     conr_close(c);
 }
 
+/* Six directions; the nearest of each: 0 -> 1, 1 -> 0, 2 -> 1, 3 -> 4, 4 -> 3, 5 -> 4. */
+static const double angles[6] = {0, 10, 30, 100, 105, 130};
+static const int32_t nearest_angle[6] = {1, 0, 1, 4, 3, 4};
+
+static void lists_by_hand(void **state) {
+    (void)state;
+    conr *c;
+    float f[12];
+    knn_lists l;
+    double agreement, modularity;
+    for (int i = 0; i < 6; i++) {
+        double angle = angles[i] / 180 * acos(-1), length = i + 1; /* which does not matter */
+        f[2 * i] = (float)(length * cos(angle)), f[2 * i + 1] = (float)(length * sin(angle));
+    }
+    assert_ok(conr_open("cpu", 1, &c));
+    assert_ok(knn_search(c, f, 6, 2, 1, 6, 2, &l));
+    assert_true(l.count == 6 && l.k == 1);
+    assert_memory_equal(l.id, nearest_angle, sizeof nearest_angle);
+    assert_true(fabs(l.similar[2] - cos(20 / 180.0 * acos(-1))) < 1e-6);
+    /* no edge is cut; each cluster has half of the ends */
+    assert_ok(knn_lists_agreement(&l, (int32_t[]){0, 0, 0, 2, 2, 2}, 3, &agreement, &modularity));
+    assert_true(agreement == 1 && fabs(modularity - 0.5) < 1e-12);
+    /* 2 -> 1 is cut; 5 and 7 of the 12 ends */
+    assert_ok(knn_lists_agreement(&l, (int32_t[]){0, 0, 1, 1, 1, 1}, 2, &agreement, &modularity));
+    assert_true(fabs(agreement - 5 / 6.0) < 1e-12);
+    assert_true(fabs(modularity - (5 / 6.0 - 25 / 144.0 - 49 / 144.0)) < 1e-12);
+    assert_ok(knn_lists_agreement(&l, (int32_t[]){0, 0, 0, 0, 0, 0}, 1, &agreement, &modularity));
+    assert_true(agreement == 1 && fabs(modularity) < 1e-12); /* one cluster explains everything */
+    assert_true(knn_lists_accuracy(&l, (int64_t[]){7, 7, 9, 9, 9, 9}, 0.1) == 5 / 6.0);
+    knn_free(&l);
+    /* more rows than 5: two evenly spaced ones */
+    assert_ok(knn_search(c, f, 6, 2, 2, 5, 2, &l));
+    assert_true(l.count == 2 && l.k == 2 && l.row[0] == 0 && l.row[1] == 3);
+    assert_memory_equal(l.id, ((int32_t[]){1, 2, 4, 5}), 4 * sizeof *l.id);
+    knn_free(&l);
+    assert_ok(knn_search(c, f, 1, 2, 20, 5, 2, &l)); /* a row alone has no neighbors */
+    assert_ok(knn_lists_agreement(&l, (int32_t[]){0}, 1, &agreement, &modularity));
+    assert_true(l.k == 0 && isnan(agreement) && isnan(modularity));
+    assert_true(isnan(knn_lists_accuracy(&l, (int64_t[]){0}, 0.1)));
+    knn_free(&l);
+    f[3] = NAN;
+    assert_fails(CONR_ENUMBER, "row 1", knn_search(c, f, 6, 2, 1, 6, 2, &l));
+    conr_close(c);
+}
+
 static void refuses(void **state) {
     (void)state;
     const int64_t none[] = {-1, -1}, some[] = {0, 1};
@@ -230,6 +276,7 @@ int main(void) {
         cmocka_unit_test(silhouette_samples), cmocka_unit_test(assigns_best),
         cmocka_unit_test(confusion_by_hand),  cmocka_unit_test(balanced_by_hand),
         cmocka_unit_test(votes_by_hand),      cmocka_unit_test(refuses),
+        cmocka_unit_test(lists_by_hand),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }

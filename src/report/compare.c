@@ -332,6 +332,7 @@ static int write_curves(FILE *f, const comparison *c) {
     } all[] = {{"ACC over epochs", "ACC", offsetof(folder_log, acc)},
                {"NMI over epochs", "NMI", offsetof(folder_log, nmi)},
                {"ARI over epochs", "ARI", offsetof(folder_log, ari)},
+               {"Neighbor agreement over epochs", "agreement", offsetof(folder_log, agreement)},
                {"Silhouette over epochs", "silhouette", offsetof(folder_log, silhouette)},
                {"Loss", "loss", offsetof(folder_log, loss)},
                {"Learning rate", "learning rate", offsetof(folder_log, lr)}};

@@ -61,6 +61,9 @@ static int add_line(folder *f, const json_t *line) {
     TRY(add(&l->knn, epoch, line, "knn"));
     TRY(add(&l->silhouette, epoch, line, "silhouette"));
     TRY(add(&l->stability, epoch, line, "stability"));
+    TRY(add(&l->agreement, epoch, line, "neighbor_agreement"));
+    TRY(add(&l->modularity, epoch, line, "modularity"));
+    TRY(add(&l->gap, epoch, line, "gap"));
     if ((v = json_number_value(json_object_get(line, "seconds"))) > 0) l->seconds = v;
     if ((v = json_number_value(json_object_get(line, "images_per_s"))) > 0) l->images_per_s = v;
 done:
@@ -203,8 +206,9 @@ done:
 }
 
 void folder_close(folder *f) {
-    series *all[] = {&f->log.loss, &f->log.lr,  &f->log.nmi,        &f->log.acc,
-                     &f->log.ari,  &f->log.knn, &f->log.silhouette, &f->log.stability};
+    series *all[] = {&f->log.loss,      &f->log.lr,         &f->log.nmi,        &f->log.acc,
+                     &f->log.ari,       &f->log.knn,        &f->log.silhouette, &f->log.stability,
+                     &f->log.agreement, &f->log.modularity, &f->log.gap};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) series_free(all[i]);
     free(f->log.warning);
     free(f->image), free(f->cluster), free(f->distance), free(f->boundary), free(f->label);

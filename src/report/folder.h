@@ -12,7 +12,7 @@
 
 /* The curves of log.jsonl, over epochs. */
 typedef struct folder_log {
-    series loss, lr, nmi, acc, ari, knn, silhouette, stability;
+    series loss, lr, nmi, acc, ari, knn, silhouette, stability, agreement, modularity, gap;
     double seconds, images_per_s; /* of the whole training; of its last line */
     const char **warning;         /* [n_warnings] of the last evaluation */
     int n_warnings, earlier;      /* earlier: of the evaluations before it */

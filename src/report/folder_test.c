@@ -37,7 +37,8 @@ static void test_run(void **state) {
     put("log.jsonl", "{\"step\":1,\"epoch\":0.5,\"loss\":-1.5,\"lr\":0.1,\"seconds\":2}\n"
                      "{\"epoch\":1,\"objective\":3,\"nmi\":0.4,\"acc\":0.5,\"ari\":0.3}\n"
                      "{\"epoch\":1,\"warning\":\"warning: old\"}\n"
-                     "{\"epoch\":3,\"objective\":2,\"nmi\":0.6,\"acc\":0.7,\"ari\":0.5}\n"
+                     "{\"epoch\":3,\"objective\":2,\"nmi\":0.6,\"acc\":0.7,\"ari\":0.5,"
+                     "\"neighbor_agreement\":0.8,\"modularity\":0.7,\"gap\":0.01}\n"
                      "{\"epoch\":3,\"warning\":\"warning: new\"}\n{\"epoch\":4,\"nm");
     put("data.json", "{\"path\":\"/p\",\"kind\":\"image folder\",\"skipped\":2,\"width\":[1,2],"
                      "\"height\":[3,4],\"channels\":3,\"classes\":[\"cat\",\"5\"]}");
@@ -52,6 +53,9 @@ static void test_run(void **state) {
     assert_true(f.boundary[1] == 1.5f && f.distance[0] == 0.5f);
     assert_int_equal(f.log.loss.n, 1);
     assert_int_equal(f.log.acc.n, 2);
+    assert_true(f.log.agreement.n == 1 && f.log.agreement.x[0] == 3 && f.log.agreement.y[0] == 0.8);
+    assert_true(f.log.modularity.n == 1 && f.log.modularity.y[0] == 0.7);
+    assert_true(f.log.gap.n == 1 && f.log.gap.y[0] == 0.01);
     assert_int_equal(f.log.n_warnings, 1);
     assert_int_equal(f.log.earlier, 1);
     assert_string_equal(f.log.warning[0], "new");

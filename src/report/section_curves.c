@@ -12,18 +12,38 @@ static void write_scores_chart(FILE *f, const folder *from, double mark) {
                             {"ACC", &l->acc, NULL, 1, false, true},
                             {"ARI", &l->ari, NULL, 2, false, true},
                             {"20-NN accuracy", &l->knn, NULL, 3, true, false}};
-    chart_line other[] = {{"Silhouette", &l->silhouette, NULL, 0, false, true},
-                          {"Stability", &l->stability, NULL, 1, false, true}};
-    chart c = {.title = l->nmi.n ? "Scores against labels" : "Scores without labels",
+    chart c = {.title = "Scores against labels",
                .x_name = "epoch",
                .y_name = "score",
-               .line = l->nmi.n ? labeled : other,
-               .n = l->nmi.n ? 4 : 2,
+               .line = labeled,
+               .n = 4,
                .low = 0,
                .high = 1,
                .mark = mark,
                .mark_text = "stage 2"};
-    if (!l->nmi.n) c.low = NAN;
+    chart_write(f, &c);
+}
+
+/* What is known without labels; a sentence says what a fall means. */
+static void write_signs(FILE *f, const folder *from, double mark) {
+    const folder_log *l = &from->log;
+    chart_line line[] = {{"Neighbor agreement", &l->agreement, NULL, 0, false, true},
+                         {"Modularity", &l->modularity, NULL, 1, false, true},
+                         {"Stability", &l->stability, NULL, 2, true, true},
+                         {"Silhouette", &l->silhouette, NULL, 3, true, true}};
+    chart_line gap = {"Gap", &l->gap, NULL, 5, false, true};
+    chart c = {.title = "Signs that need no labels",
+               .x_name = "epoch",
+               .y_name = "score",
+               .line = line,
+               .n = 4,
+               .low = NAN,
+               .high = 1,
+               .mark = mark,
+               .mark_text = "stage 2"};
+    chart_write(f, &c);
+    c.title = "Gap from the best optimum of k-means to the next", c.y_name = "gap";
+    c.line = &gap, c.n = 1, c.low = 0, c.high = NAN;
     chart_write(f, &c);
 }
 
@@ -61,12 +81,22 @@ void section_write_curves(FILE *f, const report *r) {
     fputs("<section id=\"curves\" aria-labelledby=\"h-curves\">\n<h2 id=\"h-curves\">Curves</h2>\n"
           "<div class=\"charts\">\n",
           f);
-    write_scores_chart(f, from, mark);
+    if (from->log.nmi.n) write_scores_chart(f, from, mark);
+    write_signs(f, from, mark);
     if (r->labeled) write_purity(f, r);
     chart_write(f, &c);
     c.title = "Learning rate", c.y_name = "learning rate", c.line = &lr, c.low = 0;
     chart_write(f, &c);
     fputs("</div>\n", f);
+    if (from->log.agreement.n)
+        fputs("<p class=\"note\">Neighbor agreement is the share of an image&rsquo;s 20 nearest "
+              "neighbors in its own cluster; modularity is that less what clusters of these sizes "
+              "would have by chance. If either falls, the clusters now cut through images that "
+              "look alike to the network: k-means has turned to other groups, and an earlier "
+              "epoch may have been better. A gap near 0 means that k-means finds two "
+              "groupings almost equally good, so that the next clustering may be the other "
+              "one.</p>\n",
+              f);
     if (r->labeled)
         html_print(f,
                    "<p class=\"note\">Boundary images are the %.0f&#8239;%% of the images with the "

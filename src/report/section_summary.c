@@ -36,6 +36,9 @@ static void write_tiles(FILE *f, const report *r) {
                         "accuracy by 20 nearest neighbors");
     }
     if (!r->labeled) tile_number(f, "Silhouette", r->silhouette, "separation from -1 to 1");
+    if (from->log.agreement.n)
+        tile_number(f, "Neighbor agreement", from->log.agreement.y[from->log.agreement.n - 1],
+                    "20 nearest neighbors in the same cluster");
     if (from->log.stability.n)
         tile_number(f, "Stability", from->log.stability.y[from->log.stability.n - 1],
                     "images that kept their cluster");

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "metrics/knn.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -11,52 +12,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KNN_ALL = 10000, KNN_QUERIES = 2000, KNN_K = 20 };
+enum { KNN_ALL = 10000, KNN_SAMPLE = 5000, KNN_K = 20 };
 
-/* Up to KNN_ALL rows, each is a query against all others; beyond that, KNN_QUERIES evenly spaced
- * rows are queries against the rest. */
-static int knn(conr *c, const float *f, int64_t n, int d, const int64_t *truth, double *out) {
+static int nearest(conr *c, const float *f, int64_t n, int d, knn_lists *out) {
+    return knn_search(c, f, n, d, KNN_K, KNN_ALL, KNN_SAMPLE, out);
+}
+
+/* Accuracy by the nearest labeled rows; all: the lists of all rows, which serve if every row has a
+ * label. */
+static int knn(conr *c, const float *f, int64_t n, int d, const int64_t *truth,
+               const knn_lists *all, double *out) {
     const double temperature = 0.07;
-    if (n <= KNN_ALL)
-        return conr_knn_accuracy(c, f, truth, n, NULL, NULL, 0, d, KNN_K, temperature, out);
     int rc = 0;
-    int64_t rest = 0, asked = 0;
-    float *sorted = memory_new("evaluation", (size_t)n * d, sizeof *sorted);
-    int64_t *label = memory_new("evaluation", (size_t)n, sizeof *label);
-    TRY(sorted && label ? 0 : CONR_ENOMEM);
-    int64_t others = n - KNN_QUERIES; /* stored first, the queries after them */
+    int64_t labeled = 0, at = 0, *label = NULL;
+    float *rows = NULL;
+    knn_lists lists = {0};
+    for (int64_t i = 0; i < n; i++) labeled += truth[i] != -1;
+    if (labeled == n) return *out = knn_lists_accuracy(all, truth, temperature), 0;
+    rows = memory_new("evaluation", (size_t)labeled * d, sizeof *rows);
+    label = memory_new("evaluation", (size_t)labeled, sizeof *label);
+    TRY(rows && label ? 0 : CONR_ENOMEM);
     for (int64_t i = 0; i < n; i++) {
-        /* query q is row floor(q n / queries) */
-        bool query = asked < KNN_QUERIES && i == asked * n / KNN_QUERIES;
-        int64_t at = query ? others + asked++ : rest++;
-        memcpy(sorted + at * d, f + i * d, (size_t)d * sizeof *sorted);
-        label[at] = truth[i];
+        if (truth[i] == -1) continue;
+        memcpy(rows + at * d, f + i * d, (size_t)d * sizeof *rows);
+        label[at++] = truth[i];
     }
-    ASSERT(rest == others);
-    TRY(conr_knn_accuracy(c, sorted, label, others, sorted + others * d, label + others,
-                          KNN_QUERIES, d, KNN_K, temperature, out));
+    TRY(nearest(c, rows, labeled, d, &lists));
+    *out = knn_lists_accuracy(&lists, label, temperature);
 done:
-    free(sorted);
-    free(label);
+    knn_free(&lists);
+    free(rows), free(label);
     return rc;
 }
 
-static int score(conr *c, const float *f, int64_t n, int d, const int32_t *label,
+static int score(conr *c, const float *f, int64_t n, int d, const int32_t *label, int K,
                  const int64_t *truth, const int32_t *previous, evaluation *e) {
     int rc = 0;
     conr_scores same;
+    knn_lists lists = {0};
     int64_t *wide = memory_new("evaluation", 2 * (size_t)n, sizeof *wide), *old = wide + n;
     TRY(wide ? 0 : CONR_ENOMEM);
     for (int64_t i = 0; i < n; i++) wide[i] = label[i], old[i] = previous ? previous[i] : 0;
+    TRY(nearest(c, f, n, d, &lists));
+    TRY(knn_lists_agreement(&lists, label, K, &e->agreement, &e->modularity));
     if (truth) {
         TRY(conr_metrics(truth, wide, n, &e->scores));
-        TRY(knn(c, f, n, d, truth, &e->knn));
+        TRY(knn(c, f, n, d, truth, &lists, &e->knn));
     }
     if (previous) {
         TRY(conr_metrics(old, wide, n, &same));
         e->stability = same.acc;
     }
 done:
+    knn_free(&lists);
     free(wide);
     return rc;
 }
@@ -92,11 +100,21 @@ int evaluation_make(conr *c, const float *features, int64_t n, int d, const int3
     *out = (evaluation){.knn = NAN, .silhouette = NAN, .stability = NAN};
     TRY(deviation(features, n, d, &out->deviation));
     TRY(sizes(label, n, K, out));
-    TRY(score(c, features, n, d, label, truth, previous, out));
+    TRY(score(c, features, n, d, label, K, truth, previous, out));
     if (!truth && out->largest < n)
         TRY(conr_silhouette(c, features, n, d, CONR_COSINE, label, seed, &out->silhouette, NULL));
 done:
     return rc;
+}
+
+double evaluation_gap(const float *tried, int n) {
+    const double same = 1e-4; /* runs that end in one optimum differ by some 1e-5 */
+    double lowest = INFINITY, next = INFINITY;
+    for (int i = 0; i < n; i++)
+        if (tried[i] < lowest) lowest = tried[i];
+    for (int i = 0; i < n; i++)
+        if (tried[i] > lowest * (1 + same) && tried[i] < next) next = tried[i];
+    return lowest > 0 && isfinite(next) ? next / lowest - 1 : NAN;
 }
 
 char *evaluation_warning(const evaluation *e, int64_t n, int K, int i) {

@@ -26,10 +26,12 @@ static void neighbors_of_many_rows(void **state) {
     assert_ok(conr_open("cpu", 1, &c));
     assert_ok(evaluation_make(c, f, N, D, label, 2, truth, NULL, 1, &e));
     assert_true(e.knn == 1);
+    assert_true(e.agreement > 0.4 && e.agreement < 0.6); /* the clusters are not the classes */
+    assert_true(fabs(e.modularity - (e.agreement - 0.5)) < 0.01); /* but of equal size */
     assert_true(isnan(e.stability) && isnan(e.silhouette));
     assert_int_equal(e.smallest, N / 2);
-    truth[N - 1] = -1; /* unlabeled rows do not count */
-    f[(N - 1) * D] = f[(N - 1) * D + 1] = f[(N - 1) * D + 2] = 0.57735f;
+    truth[1] = -1; /* unlabeled rows do not count, and those after them keep their labels */
+    f[D] = f[D + 1] = f[D + 2] = 0.57735f;
     assert_ok(evaluation_make(c, f, N, D, label, 2, truth, NULL, 1, &e));
     assert_true(e.knn == 1);
     conr_close(c);
@@ -53,11 +55,24 @@ static void stability(void **state) {
     assert_ok(evaluation_make(c, f, N, 2, now, 2, NULL, before, 1, &e));
     assert_true(fabs(e.stability - 0.8) < 1e-12);
     assert_true(isnan(e.knn) && isfinite(e.silhouette));
+    /* each row's neighbors are the 9 others; of two clusters of 5, 4 share its own */
+    assert_true(fabs(e.agreement - 4 / 9.0) < 1e-12);
+    assert_true(fabs(e.modularity - (4 / 9.0 - 0.5)) < 1e-12);
     assert_true(fabs(e.deviation - sqrt(0.5)) < 1e-6); /* the mean is (1/2, 1/2) */
     memset(now, 0, sizeof now); /* one cluster has no silhouette, and is no error */
     assert_ok(evaluation_make(c, f, N, 2, now, 1, NULL, before, 1, &e));
     assert_true(isnan(e.silhouette));
     conr_close(c);
+}
+
+/* The distance to the next optimum, in which runs that ended in the same one do not count. */
+static void gap(void **state) {
+    (void)state;
+    float several[] = {105, 100.002f, 102, 100, 103}, same[] = {100, 100.005f, 100.001f};
+    assert_true(fabs(evaluation_gap(several, 5) - 0.02) < 1e-6);
+    assert_true(isnan(evaluation_gap(several, 1)) && isnan(evaluation_gap(same, 3)));
+    assert_true(isnan(evaluation_gap(NULL, 0)));
+    assert_true(isnan(evaluation_gap((float[]){0, 1}, 2))); /* no fraction of nothing */
 }
 
 /* Expects the warnings whose texts contain these words, in order. */
@@ -91,6 +106,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbors_of_many_rows),
         cmocka_unit_test(stability),
+        cmocka_unit_test(gap),
         cmocka_unit_test(warnings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,11 +98,21 @@ static int evaluate(run *r, int epoch) {
         int used = snprintf(line, sizeof line, "epoch %d | clusters of %lld to %lld images", epoch,
                             (long long)e->smallest, (long long)e->largest);
         if (isfinite(e->silhouette))
-            snprintf(line + used, sizeof line - (size_t)used, " | silhouette %.4f", e->silhouette);
+            used += snprintf(line + used, sizeof line - (size_t)used, " | silhouette %.4f",
+                             e->silhouette);
+        if (isfinite(e->agreement))
+            snprintf(line + used, sizeof line - (size_t)used, " | neighbor agreement %.4f",
+                     e->agreement);
     }
     json_t *runs = json_array();
     for (int i = 0; i < t->n_tried; i++) runs = json_push(runs, json_real(t->tried[i]));
     o = json_put(o, "runs", runs);
+    double gap = evaluation_gap(t->tried, t->n_tried);
+    if (isfinite(gap)) o = json_put(o, "gap", json_real(gap));
+    if (isfinite(e->agreement)) {
+        o = json_put(o, "neighbor_agreement", json_real(e->agreement));
+        o = json_put(o, "modularity", json_real(e->modularity));
+    }
     if (isfinite(e->stability)) o = json_put(o, "stability", json_real(e->stability));
     TRY(log_line(r, o));
     run_message(r, line);
