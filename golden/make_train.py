@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Golden training: ten steps of BYOL, SimSiam, MoCo v2 and ProPos, plain and with CoNR, by torch.
+"""Golden training: ten steps of BYOL, SimSiam, MoCo v2 and ProPos, plain and with CoNR or the
+confident stage 2, by torch.
 
     golden/make_train.py            write train.safetensors next to this script
     golden/make_train.py --check    compute it again and compare with the file
@@ -38,7 +39,7 @@ Values by formula, so that neither images nor initial weights are stored (C, exa
     target running    mean u(seed, 512 + 2 l, i) - 0.5f, variance 0.5f + u(seed, 513 + 2 l, i)
     MoCo's queue      row r, column j: u(seed, 640, r * d + j) - 0.5f, then the row over its length
                       (in double, rounded to float)
-    ProPos' noise     on row i of view v of step s, column j: number j % 4 of Philox4x32-10 with key
+    noise             (propos, confident) on row i of view v of step s, column j: number j % 4 of Philox4x32-10 with key
                       (1, 0), which is the setting `seed`, and counter (j / 4, 24 v + i, s, 9) as
                       p, then of the pairs (p0, p1) and (p2, p3) by Box and Muller
                       r = sqrt(-2 log(((p0 >> 9) + 0.5) / 2^23)), t = 2 pi (p1 >> 8) / 2^24:
@@ -72,8 +73,10 @@ train.safetensors, F is byol, simsiam, moco or propos, C a case:
     C.loss, C.loss32  F32 [10]  the loss of each step (never scaled by stage2_loss_scale), computed
                              in float64 and in float32
     C.label    I32 [N], C.centroid F32 [K,d]  of all images, the same in all steps; of stage 2
-                             unless boundary is false, and of propos
-    only in stage 2:
+                             unless boundary is false, of propos and of confident
+    only in stage 2, confident:
+    C.alike    I32 [10,2,n]  of each half: the labels of the confident rows, -1 of the others
+    only in stage 2, conr:
     C.kept     I32 [10,2]    anchors that the filter kept, of half(q_a,k_b) and of half(q_b,k_a)
     C.near     I32 [2,n,k]   of step 0: neighbors of each row, from k_b and from k_a; of each list
                              the set counts, not the order
@@ -111,7 +114,9 @@ DEFAULTS = dict(
     target_update="before", neighborhood="conaff", alpha=2, layers=2, resymmetrize=True,
     boundary=True, fr0=0.8, relax_epochs=50, normalize_centroids=False, loss_mean="kept",
     stage2_loss_scale=1, temperature=0.1, bn_group=0, shuffle_bn=False, prototypes=0.1,
-    prototype_temperature=0.5, prototype_epoch=50, positive_noise=0.001, prototypes_stage2=False)
+    prototype_temperature=0.5, prototype_epoch=50, positive_noise=0.001, prototypes_stage2=False,
+    stage2="conr", stage2_average=0, confident_k=50, confident_pull=1, confident_prototypes=1,
+    confident_byol=1)
 SHARED = dict(encoder="small", stem="small", size=SIDE, width=WIDTH, batch=BATCH, epochs=20,
               stage1_epochs=12, warmup_epochs=3, clusters=CLUSTERS, k=5, k1=5, k2=2)
 BYOL = dict(SHARED, framework="byol", hidden=16, features=8, predictor_hidden=16)
@@ -142,6 +147,13 @@ CASES = {  # seed, stage, settings
     "propos_conr": (34, 2, dict(PROPOS, lr=0.2, average=0.9, prototypes=1, positive_noise=0.05,
                                 prototype_temperature=0.25, prototype_epoch=0,
                                 prototypes_stage2=True, bn_group=BATCH // 2, shuffle_bn=True)),
+    "byol_confident": (40, 2, dict(BYOL, lr=0.2, stage2="confident", stage2_average=0.9,
+                                   confident_k=3, positive_noise=0.05)),
+    "propos_confident": (45, 2, dict(PROPOS, lr=0.05, average=0.9, stage2="confident",
+                                     confident_pull=0.5, confident_prototypes=2,
+                                     confident_byol=0.75, positive_noise=0.05,
+                                     prototype_temperature=0.25, bn_group=BATCH // 2,
+                                     shuffle_bn=True, stage2_loss_scale=0.25)),
 }
 FULL = ("byol_conr", "simsiam_conr", "moco_conr")
 
@@ -159,11 +171,13 @@ def schedule(stage, s, step):
     m = s["average"]
     if not s["average_fixed"]:
         m = 1 - (1 - m) * (math.cos(math.pi * step / total) + 1) / 2
+    if stage == 2 and s["stage2_average"]:
+        m = s["stage2_average"]
     keep = 1.0
     if stage == 2:
         lr *= s["stage2_lr"]
         j = (step - 1) // per_epoch + 1 - s["stage1_epochs"]
-        if s["boundary"] and j < s["relax_epochs"]:
+        if s["boundary"] and s["stage2"] == "conr" and j < s["relax_epochs"]:
             keep = s["fr0"] + (1 - s["fr0"]) * j / s["relax_epochs"]
     return lr, predictor if s["framework"] != "moco" else 0, \
         m if s["framework"] != "simsiam" else 0, keep
@@ -454,6 +468,22 @@ def keep(features, labels, centroids, share, s, margins):
     return kept.to(features.dtype)
 
 
+def confident(features, labels, most, margins):
+    """The labels of rows whose k nearest neighbors all share them, -1 for the others: [n]."""
+    order, values = ranked(features @ features.T)
+    same = labels[order] == labels[:, None]
+    agree = same[:, 1:].long().cumprod(1).sum(1).clamp(max=most)  # without the row itself
+    count = [(agree >= k).sum().item() * k for k in range(1, most + 1)]
+    kept = agree >= 1 + count.index(max(count))
+    for row, ours in zip(values, same):  # no neighbor is about to change sides
+        alike = row[1:][ours[1:]]
+        if len(alike) and not ours.all():
+            margins.see("confident", (row[~ours].max() - alike).abs().min())
+    margins.anchors += len(kept)
+    margins.removed += len(kept) - int(kept.sum())
+    return torch.where(kept, labels, -1)
+
+
 def cluster(features):
     """Plain k-means on unit rows, started from distant rows: labels, and centroids as float32."""
     rows = [0]
@@ -480,6 +510,12 @@ def half(q, keys, near, kept, s, queue):
         each = torch.logaddexp(positive, negative) - positive
     count = kept.sum() if s["loss_mean"] == "kept" else len(q)
     return (each.mean(1) * kept).sum() / count
+
+
+def alike(q, keys, labels):
+    """Pairs of rows and keys with the same label pulled together, all labels with equal weight."""
+    each = [-(q[labels == c] @ keys[labels == c].T).mean() for c in labels.unique() if c >= 0]
+    return torch.stack(each).mean()
 
 
 def scatter(z, keys, labels, temperature):
@@ -514,7 +550,8 @@ class Training:
             unit = drawn / np.sqrt((drawn ** 2).sum(1, keepdims=True))
             self.queue = torch.from_numpy(unit.astype(np.float32)).to(dtype)
         self.filter = None
-        if stage == 2 and s["boundary"] or s["framework"] == "propos":
+        self.confident = stage == 2 and s["stage2"] == "confident"
+        if stage == 2 and s["boundary"] or s["framework"] == "propos" or self.confident:
             self.filter = self.make_clusters(short)
         self.losses, self.schedule, self.kept, self.near = [], [], [], []
 
@@ -544,7 +581,9 @@ class Training:
         return BATCH // self.s["bn_group"] if self.s["bn_group"] else 1
 
     def scatters(self, s):
-        """Whether ProPos' prototypes and noise are there at step s."""
+        """Whether prototypes and noise are there at step s."""
+        if self.confident:
+            return True
         epoch = (FIRST[self.stage] + s - 1) // (IMAGES // BATCH)
         return self.s["framework"] == "propos" and epoch >= self.s["prototype_epoch"] and \
             (self.stage == 1 or self.s["prototypes_stage2"])
@@ -581,6 +620,25 @@ class Training:
         labels, centroids = self.filter
         return near, keep(keys, labels[ids], centroids, share, self.s, self.margins)
 
+    def confident_loss(self, q, z, keys, labels):
+        """One half; labels: -1 for rows that are not confident."""
+        s, kept = self.s, labels >= 0
+        return -s["confident_byol"] * (q * keys).sum(1).mean() \
+            + s["confident_pull"] * alike(q, keys, labels) \
+            + s["confident_prototypes"] / 2 * scatter(z[kept], keys[kept], labels[kept],
+                                                      s["prototype_temperature"])
+
+    def conr_loss(self, q, z, keys, share, s):
+        """The loss of CoNR, or of stage 1; and what was chosen for each half."""
+        chosen = [self.choose(k, self.ids[s], share) for k in keys]
+        loss = sum(half(*x, *c, self.s, self.queue) for *x, c in zip(q, keys, chosen))
+        loss = loss * (0.5 if self.s["framework"] == "simsiam" else 1)
+        if self.scatters(s):
+            labels = self.filter[0][self.ids[s]]
+            loss = loss + self.s["prototypes"] / 2 * sum(
+                scatter(*x, labels, self.s["prototype_temperature"]) for x in zip(z, keys))
+        return loss, chosen
+
     def step(self, s, draw):
         """In the order of the method: rates; forward, online a and b, target b and a; loss; moving
         average; backward and SGD; queue."""
@@ -597,15 +655,15 @@ class Training:
         else:
             k_b = self.target_pass(b, s)
             k_a = self.target_pass(a, s)
-        chosen = [self.choose(k, self.ids[s], share) for k in (k_b, k_a)]
-        halves = [half(q, k, *c, self.s, self.queue)
-                  for q, k, c in zip((q_a, q_b), (k_b, k_a), chosen)]
-        loss = sum(halves) * (0.5 if framework == "simsiam" else 1)
-        if self.scatters(s):
+        if self.confident:
             labels = self.filter[0][self.ids[s]]
-            loss = loss + self.s["prototypes"] / 2 * sum(
-                scatter(z, k, labels, self.s["prototype_temperature"])
-                for z, k in ((z_a, k_b), (z_b, k_a)))
+            trusted = [confident(k, labels, self.s["confident_k"], self.margins)
+                       for k in (k_b, k_a)]
+            loss = sum(self.confident_loss(*x)
+                       for x in zip((q_a, q_b), (z_a, z_b), (k_b, k_a), trusted))
+            chosen = [(x[:, None], x >= 0) for x in trusted]
+        else:
+            loss, chosen = self.conr_loss((q_a, q_b), (z_a, z_b), (k_b, k_a), share, s)
         if framework in ("byol", "propos") and self.s["target_update"] == "before":
             self.average(m)
         self.optimizer.zero_grad()
@@ -703,11 +761,20 @@ FLIPS = {  # what an incorrect program might do instead
     "prototype_epoch": {3: 2},
     "positive_noise": {0.05: 0},
     "prototypes_stage2": {True: False},
+    "stage2": {"confident": "conr"},
+    "stage2_average": {0.9: 0},
+    "confident_k": {3: 2},
+    "confident_pull": {1: 0.5, 0.5: 1},
+    "confident_prototypes": {1: 0.5, 2: 1},
+    "confident_byol": {1: 0.5, 0.75: 1},
 }
 MATTERS = {"target_update": ("byol", "propos"), "prototypes": ("propos",),
            "prototype_temperature": ("propos",)}  # otherwise for every framework
 STAGE_2 = ("resymmetrize", "neighborhood", "loss_mean", "normalize_centroids", "boundary",
-           "stage2_loss_scale", "k", "prototypes_stage2")
+           "stage2_loss_scale", "k", "prototypes_stage2", "stage2", "stage2_average", "confident_k",
+           "confident_pull", "confident_prototypes", "confident_byol")
+CONR = ("resymmetrize", "neighborhood", "loss_mean", "normalize_centroids", "boundary", "k",
+        "prototypes", "prototypes_stage2")  # of no use to the confident stage 2
 
 
 def flips(stage, s):
@@ -716,6 +783,10 @@ def flips(stage, s):
     for key, other in FLIPS.items():
         if (stage == 1 and key in STAGE_2) or s[key] not in other \
                 or s["framework"] not in MATTERS.get(key, (s["framework"],)):
+            continue
+        if s["stage2"] == "confident" and key in CONR:
+            continue
+        if s["stage2"] == "conr" and key.startswith("confident_"):
             continue
         if not s["boundary"] and key in ("loss_mean", "normalize_centroids"):
             continue
@@ -771,7 +842,9 @@ def case_tensors(name, draws, exact, single):
          "loss32": np.array(single.losses)}
     if exact.filter:
         t.update(label=exact.filter[0], centroid=exact.filter[1])
-    if exact.stage == 2:
+    if exact.confident:
+        t.update(alike=torch.stack(exact.near)[..., 0])
+    elif exact.stage == 2:
         t.update(kept=exact.kept, near=exact.near[0])
     t.update({block: np.concatenate([digest(x) for x in parts])
               for block, parts in blocks.items()})

@@ -146,6 +146,20 @@ const op_case case_list[] = {
     LOSS(CASE_PROTOTYPES, 9, 300, 1000, 0, 0),  /* most; more columns than a block has threads */
     LOSS(CASE_PROTOTYPES, 300, 5, 1100, 0, 0),
     LOSS(CASE_PROTOTYPES, 16, 7, 1, 0, 0), /* nothing to scatter */
+    LOSS(CASE_PROTOTYPES, 256, 256, 10, 0, 1),
+    LOSS(CASE_PROTOTYPES, 70, 300, 90, 0, 1),
+    LOSS(CASE_PROTOTYPES, 4, 5, 2, 0, 1),
+    LOSS(CASE_PULL_ALIKE, 256, 256, 10, 0, 0),
+    LOSS(CASE_PULL_ALIKE, 9, 300, 1000, 0, 0),
+    LOSS(CASE_PULL_ALIKE, 600, 5, 3, 0, 0),
+    LOSS(CASE_PULL_ALIKE, 1, 5, 1, 0, 0), /* the row takes no part */
+    /* the most neighbors in the place of a queue */
+    LOSS(CASE_CONFIDENT, 256, 256, 10, 50, 0),
+    LOSS(CASE_CONFIDENT, 512, 256, 10, 50, 0),
+    LOSS(CASE_CONFIDENT, 300, 17, 2, 1000, 0),
+    LOSS(CASE_CONFIDENT, 1100, 8, 3, 5, 0), /* more rows than a block has threads */
+    LOSS(CASE_CONFIDENT, 33, 7, 1, 50, 0),  /* no other label */
+    LOSS(CASE_CONFIDENT, 1, 3, 4, 50, 0),   /* no neighbor */
     {CASE_NOISE, 64, 1024, 1, 1, 256, 256, 0, 0, 1, 0},
     {CASE_NOISE, 5, 5, 1, 1, 7, 7, 0, 0, 1, 0},
     {CASE_BOUNDARY, 256, 256, 1, 1, 256, 10, 0, 0, 1, 0},
@@ -178,6 +192,8 @@ static const char *const names[] = {
     [CASE_PULL] = "pull",
     [CASE_CONTRAST] = "contrast",
     [CASE_PROTOTYPES] = "prototypes",
+    [CASE_PULL_ALIKE] = "pull_alike",
+    [CASE_CONFIDENT] = "confident",
     [CASE_BOUNDARY] = "boundary",
     [CASE_AVERAGE] = "average",
 };
@@ -226,7 +242,11 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
         snprintf(out, size, "%dx%d, k %d, queue %d%s", n, c->ci, c->co, c->k,
                  c->variant & 2 ? ", filtered" : "");
         break;
-    case CASE_PROTOTYPES: snprintf(out, size, "%dx%d, K %d", n, c->ci, c->co); break;
+    case CASE_PROTOTYPES:
+        snprintf(out, size, "%dx%d, K %d%s", n, c->ci, c->co, c->variant & 1 ? ", filtered" : "");
+        break;
+    case CASE_PULL_ALIKE: snprintf(out, size, "%dx%d, K %d", n, c->ci, c->co); break;
+    case CASE_CONFIDENT: snprintf(out, size, "%dx%d, K %d, k to %d", n, c->ci, c->co, c->k); break;
     case CASE_BOUNDARY:
         snprintf(out, size, "%dx%d, K %d%s", n, c->ci, c->co, c->variant & 1 ? ", ties" : "");
         break;
@@ -266,6 +286,8 @@ double case_bytes(const op_case *c, int n) {
     case CASE_RING_PUT: touches = 2 * rows; break;
     case CASE_PULL:
     case CASE_PROTOTYPES: touches = 3 * rows; break;
+    case CASE_PULL_ALIKE: touches = 4 * rows; break;
+    case CASE_CONFIDENT: touches = 5 * rows + 2.0 * n * n; break;
     case CASE_NOISE: touches = 2 * rows; break;
     case CASE_CONTRAST: touches = 3 * rows + (double)c->k * c->ci + 3.0 * n * c->k; break;
     default: touches = rows; break;

@@ -31,6 +31,8 @@ typedef enum case_op {
     CASE_PULL,
     CASE_CONTRAST,
     CASE_PROTOTYPES,
+    CASE_PULL_ALIKE,
+    CASE_CONFIDENT, /* pull_alike on its result shows which rows it chose */
     CASE_BOUNDARY,
     CASE_AVERAGE
 } case_op;
@@ -45,6 +47,7 @@ typedef enum case_op {
  *   top_k           1 the own column first
  *   sgd             1 average first
  *   pull, contrast  bits: 1 neighbors, 2 weights
+ *   prototypes      1 some rows take no part
  *   boundary        bits: 1 ties, 2 over the batch */
 typedef struct op_case {
     case_op op;

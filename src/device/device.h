@@ -266,17 +266,25 @@ typedef struct device_ops {
                     const int32_t *near, int k, const float *weight, float factor,
                     const float *queue, int size, float temperature, float *logits, float *loss,
                     float *dq);
+    /* Pulls together rows of the same label, each label with the same weight: with C labels present
+     * among the rows, label c in n_c of them,
+     *   value = - 1/C sum_c 1/n_c^2 sum_{i,j of c} <q_i, key_j>
+     * label: [n], 0 .. K-1, or -1: the row takes no part.  The gradient is added to dq.  work:
+     * prototypes_bytes(n, d, K) bytes (device/prototypes.h). */
+    int (*pull_alike)(device *dev, const float *q, const float *key, int n, int d,
+                      const int32_t *label, int K, float factor, void *work, float *loss,
+                      float *dq);
     /* Prototype scattering (ProPos): keeps the clusters of a batch apart.  rows and key: [n,d] unit
-     * rows; label: [all images], 0 .. K-1; row i belongs to image ids[i].  For each of the m
-     * clusters present,
+     * rows; label: [all images], 0 .. K-1; row i belongs to image ids[i] (ids NULL: to image i), and
+     * takes no part if its label is -1.  For each of the m clusters present,
      *   Q_c, T_c = the sums of its rows and of its keys, scaled to length 1 (a zero sum stays zero
      *              and has no gradient)
      *   s_cc = <Q_c, T_c>/temperature, s_cj = <Q_c, Q_j>/temperature for the others present
      *   value = mean_c (log sum_j e^s_cj - s_cc)
      * With p_cj = e^s_cj / sum_j e^s_cj its gradient by Q_c is, m temperature times,
      *   (p_cc - 1) T_c + sum_{j != c} (p_cj + p_jc) Q_j
-     * drows: [n,d], set to the gradient by rows, times factor; 0 if there is only one cluster, as
-     * nothing can be kept apart then.  work: prototypes_bytes(n, d, K) bytes
+     * drows: [n,d], set to the gradient by rows, times factor; 0 if there are fewer than two
+     * clusters, as nothing can be kept apart then.  work: prototypes_bytes(n, d, K) bytes
      * (device/prototypes.h). */
     int (*prototypes)(device *dev, const float *rows, const float *key, int n, int d,
                       const int32_t *ids, const int32_t *label, int K, float temperature,
@@ -287,7 +295,19 @@ typedef struct device_ops {
     int (*noise)(device *dev, const step_values *at, uint64_t seed, float sigma, int first, int n,
                  int d, act *x);
 
-    /* ---- boundary filter ---- */
+    /* ---- which rows to trust ---- */
+
+    /* Confident rows (DCBoost) of a half batch: all their k nearest neighbors have their label.
+     *   f       [n,d] unit rows; products of two rows are rounded to float
+     *   ids     [n], the images they belong to
+     *   label   [all images], 0 and above
+     *   kept    [n]: the label of row i if r_i >= k, else -1; where
+     *   r_i     of the other rows, ordered by <f_i, f_j>, the larger first, then the lower j: how
+     *           many have row i's label before the first that has not; at most `most`
+     *   k       of 1 .. most the one with the largest k #{i: r_i >= k}, the smallest of equals
+     * most: 1 to CONFIDENT_MOST; work: confident_bytes(n) bytes (device/confident.h). */
+    int (*confident)(device *dev, const float *f, int n, int d, const int32_t *ids,
+                     const int32_t *label, int most, void *work, int32_t *kept);
 
     /* The boundary filter of a half batch.
      *   f          [n,d] unit rows

@@ -1,5 +1,5 @@
-/* prototypes.h: the workspace of device_ops.prototypes, laid out alike on every device, and the
- * standard normal numbers of device_ops.noise.  C and CUDA C++ both include it. */
+/* prototypes.h: the workspace of device_ops.prototypes and pull_alike, laid out alike on every
+ * device, and the standard normal numbers of device_ops.noise.  C and CUDA C++ both include it. */
 #ifndef CONR_PROTOTYPES_H
 #define CONR_PROTOTYPES_H
 
@@ -14,12 +14,12 @@
 typedef struct prototypes_room {
     int n, d, K, most;
     double *unit;     /* [2][most][d]: Q, then T; before that the sums that they come from */
-    double *size;     /* [2][most]: lengths of those sums */
+    double *size;     /* [2][most]: lengths of those sums; pull_alike: numbers of rows */
     double *share;    /* [most][most]: p_cj of the definition; the diagonal less 1 */
     double *value;    /* [most]: the loss of each cluster */
     double *gradient; /* [most][d]: of the sums behind Q, times factor */
     int32_t *place;   /* [K]: the slot of each cluster; -1: not in the batch */
-    int32_t *slot;    /* [n]: of each row */
+    int32_t *slot;    /* [n]: of each row; -1: it takes no part */
     int32_t *present; /* [1] */
 } prototypes_room;
 

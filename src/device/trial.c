@@ -120,6 +120,8 @@ static const struct {
     [CASE_PULL] = {trial_open_loss, trial_run_loss},
     [CASE_CONTRAST] = {trial_open_loss, trial_run_loss},
     [CASE_PROTOTYPES] = {trial_open_loss, trial_run_loss},
+    [CASE_PULL_ALIKE] = {trial_open_loss, trial_run_loss},
+    [CASE_CONFIDENT] = {trial_open_confident, trial_run_confident},
     [CASE_BOUNDARY] = {trial_open_loss, trial_run_loss},
     [CASE_AVERAGE] = {trial_open_rows, trial_run_rows},
 };

@@ -67,5 +67,7 @@ int trial_open_loss(trial *t);
 int trial_run_loss(trial *t);
 int trial_open_noise(trial *t);
 int trial_run_noise(trial *t);
+int trial_open_confident(trial *t);
+int trial_run_confident(trial *t);
 
 #endif

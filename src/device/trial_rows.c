@@ -3,7 +3,9 @@
 #include "device/trial.h"
 
 #include "base/memory.h"
+#include "base/rng.h"
 #include "base/status.h"
+#include "device/confident.h"
 #include "device/prototypes.h"
 
 #include <math.h>
@@ -144,12 +146,22 @@ int trial_open_loss(trial *t) {
     case CASE_PROTOTYPES:
         TRY(unit_rows(t, n, d, 1, &t->a));
         TRY(unit_rows(t, n, d, 1, &t->b));
-        TRY(trial_ints(t, (size_t)n, 0, 3 * n, &t->ids));
-        TRY(trial_ints(t, 3 * (size_t)n, 0, co, &t->label));
+        if (!t->c.variant) TRY(trial_ints(t, (size_t)n, 0, 3 * n, &t->ids));
+        TRY(trial_ints(t, 3 * (size_t)n, t->c.variant ? -1 : 0, co, &t->label));
         TRY(trial_alloc(t, prototypes_bytes(n, d, co), &t->work));
         TRY(trial_floats(t, 1, 0, 0, &t->loss));
         trial_is_output(t, t->loss, 1, false);
         TRY(trial_result_floats(t, size, &t->cc));
+        break;
+    case CASE_PULL_ALIKE:
+        TRY(unit_rows(t, n, d, 1, &t->a));
+        TRY(unit_rows(t, n, d, 1, &t->b));
+        TRY(trial_ints(t, (size_t)n, -1, n > 1 ? co : 0, &t->label));
+        TRY(trial_alloc(t, prototypes_bytes(n, d, co), &t->work));
+        TRY(trial_floats(t, 1, 0, 0, &t->loss));
+        TRY(trial_floats(t, size, 0.01, 0, &t->cc));
+        trial_is_output(t, t->loss, 1, false);
+        trial_is_output(t, t->cc, size, false);
         break;
     default: /* pull, contrast */
         TRY(unit_rows(t, n, d, 1, &t->a));
@@ -182,6 +194,9 @@ int trial_run_loss(trial *t) {
     case CASE_PROTOTYPES:
         return dev->op.prototypes(dev, t->a, t->b, n, d, t->ids, t->label, co, 0.5f, 0.1f, t->work,
                                   t->loss, t->cc);
+    case CASE_PULL_ALIKE:
+        return dev->op.pull_alike(dev, t->a, t->b, n, d, t->label, co, 0.5f, t->work, t->loss,
+                                  t->cc);
     default:
         return dev->op.boundary(dev, t->at, t->a, n, d, t->ids, t->label, t->b, co,
                                 t->c.variant & 2, t->cc, t->v);
@@ -201,4 +216,51 @@ done:
 
 int trial_run_noise(trial *t) {
     return t->dev->op.noise(t->dev, t->at, 5, 2, 1000, t->n, t->c.ci, t->x);
+}
+
+/* Rows around a center per label, on a grid of eighths: their products are exact in float on every
+ * device, so that all choose alike, and many of them tie. */
+int trial_open_confident(trial *t) {
+    int rc = 0, n = t->n, d = t->c.ci, co = t->c.co;
+    size_t size = (size_t)n * d, numbers = (size_t)n * sizeof(int32_t);
+    float *rows = memory_new("case", size + (size_t)co * d, sizeof *rows), *center = rows + size;
+    int32_t *ids = memory_new("case", 4 * (size_t)n, sizeof *ids), *label = ids + n;
+    rng r = rng_at(20, 2, (uint32_t)n, RNG_TEST);
+    TRY(rows && ids ? 0 : CONR_ENOMEM);
+    for (int i = 0; i < co * d; i++) center[i] = (float)((int)rng_below(&r, 9) - 4) / 8;
+    for (int i = 0; i < n; i++) ids[i] = (int32_t)rng_below(&r, 3 * (uint32_t)n);
+    for (int i = 0; i < 3 * n; i++) label[i] = (int32_t)rng_below(&r, (uint32_t)co);
+    for (size_t i = 0; i < size; i++) {
+        int of = label[ids[i / (size_t)d]];
+        rows[i] = center[(size_t)of * d + i % (size_t)d] + (float)((int)rng_below(&r, 17) - 8) / 8;
+    }
+    TRY(trial_alloc(t, size * sizeof *rows, (void **)&t->w));
+    TRY(trial_alloc(t, numbers, (void **)&t->ids));
+    TRY(trial_alloc(t, 4 * numbers, (void **)&t->label)); /* then those that are kept */
+    TRY(t->dev->op.put(t->dev, t->w, rows, size * sizeof *rows));
+    TRY(t->dev->op.put(t->dev, t->ids, ids, numbers));
+    TRY(t->dev->op.put(t->dev, t->label, label, 3 * numbers));
+    TRY(t->dev->op.sync(t->dev));
+    TRY(unit_rows(t, n, d, 1, &t->a));
+    TRY(unit_rows(t, n, d, 1, &t->b));
+    size_t choose = confident_bytes(n), pull = prototypes_bytes(n, d, co);
+    TRY(trial_alloc(t, choose > pull ? choose : pull, &t->work));
+    TRY(trial_floats(t, 1, 0, 0, &t->loss));
+    TRY(trial_floats(t, size, 0.01, 0, &t->cc));
+    trial_is_output(t, t->loss, 1, false);
+    trial_is_output(t, t->cc, size, false);
+done:
+    free(rows);
+    free(ids);
+    return rc;
+}
+
+int trial_run_confident(trial *t) {
+    int rc = 0, n = t->n, d = t->c.ci;
+    device *dev = t->dev;
+    int32_t *kept = t->label + 3 * (size_t)n;
+    TRY(dev->op.confident(dev, t->w, n, d, t->ids, t->label, t->c.k, t->work, kept));
+    TRY(dev->op.pull_alike(dev, t->a, t->b, n, d, kept, t->c.co, 0.5f, t->work, t->loss, t->cc));
+done:
+    return rc;
 }

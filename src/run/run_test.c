@@ -14,11 +14,12 @@
  * number of threads. */
 static void stops_and_resumes(void **state) {
     (void)state;
-    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos"};
-    for (int f = 0; f < 4; f++) {
+    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos", "confident"};
+    for (int f = 0; f < 5; f++) {
         char name[2][32];
-        conr_settings *s = test_settings(frameworks[f]);
+        conr_settings *s = test_settings(f < 4 ? frameworks[f] : "byol");
         conr_train_result r;
+        if (f == 4) assert_ok(conr_settings_set(s, "stage2", "confident"));
         snprintf(name[0], sizeof name[0], "%s-whole", frameworks[f]);
         snprintf(name[1], sizeof name[1], "%s-pieces", frameworks[f]);
         const char *whole = folder(name[0]), *pieces = folder(name[1]);

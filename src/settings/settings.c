@@ -105,6 +105,8 @@ bool prototypes_in(const train_options *o, int64_t epoch) {
            (stage_of(o, epoch) == 1 || o->prototypes_stage2);
 }
 
+bool confident_stage2(const train_options *o) { return !strcmp(o->stage2, "confident"); }
+
 int settings_write(const train_options *o, const char *path) {
     int rc = 0;
     file_new f = {0};
@@ -141,6 +143,11 @@ int settings_check(const train_options *o) {
     if (!strcmp(o->framework, "moco") && o->queue < 2 * o->batch)
         return fail(CONR_EINVAL, "queue %d: less than the %d keys of one step; make it larger",
                     o->queue, 2 * o->batch);
+    if (confident_stage2(o) && strcmp(o->framework, "byol") && strcmp(o->framework, "propos"))
+        return fail(CONR_EINVAL,
+                    "stage2 confident: framework %s lacks a target network or a predictor; set "
+                    "framework to byol or propos, or stage2 to conr",
+                    o->framework);
     if (o->clusters == 0 && o->clusters_low >= o->clusters_high)
         return fail(CONR_EINVAL, "clusters_low %d: not below clusters_high %d; change one of them",
                     o->clusters_low, o->clusters_high);

@@ -66,6 +66,7 @@
     X(T, FLOAT, stage2_average, 0, 0, 1, "m of the target's moving average in stage 2; 0: the schedule of stage 1 continues") \
     X(T, WORD, target_update, "before", "before|after", "update the target from the weights before or after the SGD step (moco: before the forward pass)") \
     /* stage 2 */ \
+    X(T, WORD, stage2, "conr", "conr|confident", "what stage 2 does: conr pulls an image towards its neighborhood; confident pulls together the images whose neighbors in the batch agree about their cluster") \
     X(T, WORD, neighborhood, "conaff", "none|local|conaff", "what an image is pulled towards: itself, its nearest neighbors, its contextually affinitive neighbors") \
     X(T, INT, k, 10, 1, 100000, "neighbors an image is pulled towards, itself included") \
     X(T, INT, k1, 10, 1, 100000, "neighbors that define the graph") \
@@ -83,10 +84,14 @@
     X(T, FLOAT, temperature, 0.1, 0.001, 100, "softmax temperature of moco") \
     X(T, INT, queue, 65536, 1, 100000000, "keys in the queue of moco") \
     X(T, FLOAT, prototypes, 0.1, 0, 1000, "propos: weight of the prototype loss, the mean over both halves") \
-    X(T, FLOAT, prototype_temperature, 0.5, 0.001, 100, "propos: temperature of that loss") \
+    X(T, FLOAT, prototype_temperature, 0.5, 0.001, 100, "propos, confident: temperature of that loss") \
     X(T, INT, prototype_epoch, 50, 0, 1000000, "propos: first epoch, from 0, with prototypes and noise; needs clusters above 0") \
-    X(T, FLOAT, positive_noise, 0.001, 0, 1000, "propos: deviation of the noise on the projector's output") \
+    X(T, FLOAT, positive_noise, 0.001, 0, 1000, "propos, confident: deviation of the noise on the projector's output") \
     X(T, BOOL, prototypes_stage2, false, "propos: prototypes and noise in stage 2 too") \
+    X(T, INT, confident_k, 50, 1, 1000, "confident: most neighbors that must agree; how many is chosen for each batch") \
+    X(T, FLOAT, confident_pull, 1, 0, 1000, "confident: weight of pulling confident images of a cluster together") \
+    X(T, FLOAT, confident_prototypes, 1, 0, 1000, "confident: weight of the prototype loss of confident images, the mean over both halves; prototype_temperature is its temperature") \
+    X(T, FLOAT, confident_byol, 1, 0, 1000, "confident: weight of pulling every image towards its own key") \
     X(T, WORD, balance, "none", "none|clusters", "clusters: in stage 2, draw images with probability inverse to the size of their cluster") \
     /* k-means */ \
     X(T, INT, restarts, 10, 1, 1000000, "restarts of k-means") \
@@ -129,6 +134,9 @@ static inline int last_epoch(const train_options *o) { return o->until ? o->unti
 /* Whether an epoch has the prototypes and noise of ProPos.  An estimated K comes too late for stage
  * 1. */
 bool prototypes_in(const train_options *o, int64_t epoch);
+
+/* Whether stage 2 is the confident one (train/confident.c). */
+bool confident_stage2(const train_options *o);
 
 /* Whether an epoch needs pseudo labels, so that the one before it ends with a clustering. */
 static inline bool labels_in(const train_options *o, int64_t epoch) {

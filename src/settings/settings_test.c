@@ -51,6 +51,8 @@ static void contradictions(void **state) {
         {"batch", "64", "accumulate", "64", "one image has no variance"},
         {"shuffle_bn", "true", "accumulate", "2", "cannot shuffle"},
         {"framework", "moco", "queue", "511", "queue 511: less than the 512 keys"},
+        {"framework", "moco", "stage2", "confident", "framework moco lacks"},
+        {"stage2", "confident", "framework", "simsiam", "framework simsiam lacks"},
         {"clusters", "0", "clusters_low", "50", "clusters_low 50: not below"},
         {"ratio_low", "2", "ratio_high", "1", "ratio_low: above"},
     };

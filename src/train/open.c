@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "device/confident.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +172,7 @@ static int open_rows(trainer *t) {
     size_t rows = 2 * (size_t)t->n, own = 2 * (size_t)t->own, wide = rows * t->d;
     int most = t->o.k > t->o.k1 ? t->o.k : t->o.k1;
     conr_neighbors_options o = {.k = t->o.k, .k1 = t->o.k1, .k2 = t->o.k2, .layers = t->o.layers};
-    int sets = t->framework->prototypes ? 3 : 2; /* q, key, perhaps z; all but key have gradients */
+    int sets = trainer_has_z(t) ? 3 : 2; /* q, key, perhaps z; all but key have gradients */
     t->blocks = 2 * sets;
     GRAB(q, sets * wide);
     t->key = t->q + wide, t->z = t->key + wide;
@@ -190,6 +191,9 @@ static int open_rows(trainer *t) {
     if (t->dev->op.neighbors_bytes)
         TRY(grab(t, t->dev->op.neighbors_bytes(t->dev, t->n, t->d, &o), 1, &t->work));
     TRY(open_own_rows(t));
+    if (!confident_stage2(&t->o)) goto done;
+    GRAB(alike, rows);
+    TRY(grab(t, confident_bytes(t->n), 1, &t->alike_work));
 done:
     return rc;
 }

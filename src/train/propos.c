@@ -78,6 +78,6 @@ int propos_room(trainer *t, int K) {
     device *dev = t->dev;
     dev->op.free(dev, t->scatter_work);
     t->scatter_work = NULL;
-    if (!t->framework->prototypes) return 0;
+    if (!trainer_has_z(t)) return 0;
     return dev->op.alloc(dev, prototypes_bytes(t->n, t->d, K), &t->scatter_work);
 }

@@ -1,4 +1,5 @@
-/* propos.h: the parts of a step that ProPos adds (t->scatters). */
+/* propos.h: the parts of a step that ProPos adds (t->scatters); the confident stage 2 has them too,
+ * but for the loss. */
 #ifndef CONR_PROPOS_H
 #define CONR_PROPOS_H
 

@@ -8,6 +8,7 @@
  *     stage 2:  every row is pulled towards the keys of its neighborhood,
  *               and rows near cluster boundaries are held back
  *     propos:   and the clusters of the batch are kept apart
+ *     confident: another stage 2 (confident.c)
  *     gradient, moving average of the target, SGD */
 #include "train/train.h"
 
@@ -15,6 +16,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "neighbors/neighbors.h"
+#include "train/confident.h"
 #include "train/propos.h"
 #include "train/schedule.h"
 
@@ -194,10 +196,14 @@ static int step(void *arg) {
     TRY(gather_features(t));
     for (int v = 0; v < 2; v++) {
         half h = {.q = t->q + v * rows, .key = t->key + v * rows, .k = 1, .dq = t->dq + v * rows};
+        if (t->confident) {
+            TRY(confident_half(t, &h, v));
+            continue;
+        }
         if (t->stage == 2) TRY(refine(t, &h)); /* neighborhoods, boundary filter */
         TRY(t->framework->loss(t, &h));
     }
-    if (t->scatters) TRY(propos_loss(t));
+    if (t->scatters) TRY(t->confident ? confident_prototypes(t) : propos_loss(t));
     if (t->framework->queue)
         TRY(t->dev->op.ring_put(t->dev, t->at, t->key, 2 * t->n, t->d, t->queue, t->o.queue));
     TRY(backward(t));
@@ -210,7 +216,8 @@ done:
 /* What kind of step an epoch has. */
 static void choose_step(trainer *t, uint32_t epoch) {
     t->stage = stage_of(&t->o, epoch);
-    t->scatters = t->K > 0 && prototypes_in(&t->o, epoch);
+    t->confident = t->stage == 2 && t->K > 0 && confident_stage2(&t->o);
+    t->scatters = t->confident || (t->K > 0 && prototypes_in(&t->o, epoch));
 }
 
 static int views_and_step(void *arg) {

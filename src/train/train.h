@@ -3,6 +3,7 @@
  *     train.c          the method: one step, and which images it sees
  *     frameworks.c     what differs between BYOL, SimSiam, MoCo and ProPos
  *     propos.c         the parts of a step that only ProPos has
+ *     confident.c      the other stage 2
  *     schedule.c       learning rates and other values that depend on the step number
  *     pseudo_labels.c  features of all images, and their clusters
  *     open.c           building a trainer
@@ -68,10 +69,12 @@ struct trainer {
     float *q, *key, *dq; /* [2n,d], whole batch: block v is what half v sees */
     /* [2 own,d]: this rank's rows; with one rank and no shuffling the same memory as above */
     float *own_q, *own_key, *own_dq;
-    int blocks; /* [own,d] blocks from own_q on: two each of q, key and, with propos, z */
-    /* propos: the projector's output, in the same order as q, own_q, norm, dq and own_dq */
+    int blocks; /* [own,d] blocks from own_q on: two each of q, key and perhaps z */
+    /* propos, confident: the projector's output, in the same order as q, own_q, norm, dq and own_dq */
     float *z, *own_z, *norm_z, *dz, *own_dz;
     void *scatter_work;    /* workspace of prototypes */
+    int32_t *alike;        /* confident: [2n], labels of the rows of each half; -1: not confident */
+    void *alike_work;      /* and the workspace of that choice */
     float *mixed;          /* [ranks][blocks][own,d]: own_q and what follows it, of all ranks */
     int32_t *sorted;       /* [2n]: where in `mixed` the rows of q are, counted from block 0 */
     int32_t *back;         /* [2n]: those of key, from block 2; the same unless they are shuffled */
@@ -89,7 +92,8 @@ struct trainer {
     recording *recorded_step[2][2]; /* of stage 1, of stage 2; without, with prototypes */
     recording *recorded_embedding;  /* one batch of it */
     int stage;                      /* of the current step: 1 or 2 */
-    bool scatters;                  /* the current step has prototypes */
+    bool scatters;                  /* the current step has prototypes and noise */
+    bool confident;                 /* and is one of the confident stage 2 */
     bool unrecorded;                /* run steps operation by operation, for profiling */
     size_t bytes;                   /* of device memory */
 
@@ -138,6 +142,11 @@ int trainer_step_on(trainer *t, const step_values *at);
 void trainer_forget_steps(trainer *t);
 /* New pseudo labels from host arrays: label [images], centroids [K,d]. */
 int trainer_set_labels(trainer *t, const int32_t *label, const float *centroids, int K);
+
+/* Whether some steps have a loss of the projector's output. */
+static inline bool trainer_has_z(const trainer *t) {
+    return t->framework->prototypes || confident_stage2(&t->o);
+}
 
 /* The network that is clustered: the target, or the online network if there is none. */
 static inline parameters trainer_clustered(const trainer *t) {

@@ -246,6 +246,17 @@ static void check_near(const char *name, int v, const int32_t *got, int k) {
     free(want);
 }
 
+/* Which rows of each half were confident, and of which label. */
+static void check_alike(const char *name, int s, const trainer *t) {
+    float *want = numbers(name, "alike", NULL);
+    assert_true(t->confident == (want != NULL));
+    for (int i = 0; want && i < 2 * BATCH; i++)
+        if ((float)t->alike[i] != want[s * 2 * BATCH + i])
+            fail_msg("%s: row %d at step %d has label %d, not %g", name, i, s, t->alike[i],
+                     (double)want[s * 2 * BATCH + i]);
+    free(want);
+}
+
 static void run_steps(const char *name, trainer *t, uint32_t seed, int first) {
     float *id = numbers("", "id", NULL), *shuffle = numbers("", "shuffle", NULL);
     float *draw = numbers(name, "draw", NULL), *loss = numbers(name, "loss", NULL);
@@ -274,6 +285,7 @@ static void run_steps(const char *name, trainer *t, uint32_t seed, int first) {
         assert_ok(trainer_loss(t, &got));
         if (!(fabs(got - loss[s]) <= loss_bound * fmax(1, fabs(loss[s]))))
             fail_msg("%s: loss %.8f at step %d, not %.8f", name, got, s, (double)loss[s]);
+        check_alike(name, s, t);
         if (s == 0 && t->stage == 2) check_near(name, 1, t->near, t->o.k);
         if (kept && t->o.boundary && !strcmp(t->o.loss_mean, "kept")) {
             int left = 0; /* of the second half: its weights are still in memory */
@@ -323,7 +335,7 @@ static void ten_steps(void **state) {
         for (int d = 0; d < 2; d++) one_case(name, devices[d]);
         cases++;
     }
-    assert_true(cases >= 12);
+    assert_true(cases >= 14);
     tensors_close(&file);
 }
 

@@ -147,6 +147,10 @@ CASE(propos, 8, "framework=propos", "prototype_epoch=0", "prototypes_stage2=true
      "positive_noise=0.1")
 CASE(propos_parts, 8, "framework=propos", "prototype_epoch=0", "prototypes_stage2=true",
      "positive_noise=0.1", "bn_group=4", "batch=32", "accumulate=2")
+CASE(confident, 8, "stage2=confident", "positive_noise=0.1")
+CASE(confident_parts, 8, "stage2=confident", "framework=propos", "bn_group=4", "batch=32",
+     "accumulate=2")
+CASE(confident_shuffled, 8, "stage2=confident", "bn_group=8", "shuffle_bn=true")
 CASE(shuffled_propos, 8, "framework=propos", "prototype_epoch=0", "bn_group=8", "shuffle_bn=true")
 /* batch statistics of 8 rows: within a rank, or over several */
 CASE(groups, 8, "bn_group=8")
@@ -172,10 +176,21 @@ static void shares(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byol),   cmocka_unit_test(simsiam),      cmocka_unit_test(moco),
-        cmocka_unit_test(propos), cmocka_unit_test(propos_parts), cmocka_unit_test(shuffled_propos),
-        cmocka_unit_test(groups), cmocka_unit_test(shuffled),     cmocka_unit_test(shuffled_moco),
-        cmocka_unit_test(local),  cmocka_unit_test(parts),        cmocka_unit_test(balanced),
+        cmocka_unit_test(byol),
+        cmocka_unit_test(simsiam),
+        cmocka_unit_test(moco),
+        cmocka_unit_test(propos),
+        cmocka_unit_test(propos_parts),
+        cmocka_unit_test(shuffled_propos),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(shuffled),
+        cmocka_unit_test(shuffled_moco),
+        cmocka_unit_test(local),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(balanced),
+        cmocka_unit_test(confident),
+        cmocka_unit_test(confident_parts),
+        cmocka_unit_test(confident_shuffled),
         cmocka_unit_test(shares),
     };
     make_images();

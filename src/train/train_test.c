@@ -17,17 +17,19 @@ typedef struct setting {
     trainer *t;
 } setting;
 
-static void open_trainer(const conr_settings *s, setting *x) {
+static void open_trainer_on(const char *device_name, const conr_settings *s, setting *x) {
     conr_images_options io = conr_images_defaults();
     store_options so = {.threads = 1};
     pixels_norm norm;
-    assert_ok(conr_open("cpu", 2, &x->c));
+    assert_ok(conr_open(device_name, 2, &x->c));
     assert_ok(conr_images_open(x->c, test_images_file(), &io, NULL, NULL, &x->m));
     assert_ok(store_open(&x->m->source, &so, &x->store));
     store_norm(&x->m->source, &x->store, 1, &norm);
     assert_ok(trainer_open(x->c, &x->store, &norm, &s->o, &x->t));
     assert_ok(trainer_seek(x->t));
 }
+
+static void open_trainer(const conr_settings *s, setting *x) { open_trainer_on("cpu", s, x); }
 
 static void close_trainer(setting *x) {
     trainer_close(x->t);
@@ -39,12 +41,13 @@ static void close_trainer(setting *x) {
 /* A batch in two parts has the same gradient as in one, in both stages. */
 static void parts_add_up(void **state) {
     (void)state;
-    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos"};
-    for (int f = 0; f < 4; f++)
-        for (int stage = 1; stage <= 2; stage++) {
+    static const char *const frameworks[] = {"byol", "simsiam", "moco", "propos", "byol"};
+    for (int f = 0; f < 5; f++)
+        for (int stage = f == 4 ? 2 : 1; stage <= 2; stage++) {
             conr_settings *s = test_settings(frameworks[f]);
             setting one, two;
             bool labels = stage == 2 || f == 3;
+            if (f == 4) assert_ok(conr_settings_set(s, "stage2", "confident"));
             assert_ok(conr_settings_set(s, "prototype_epoch", "0"));
             assert_ok(conr_settings_set(s, "prototypes_stage2", "true"));
             assert_ok(conr_settings_set(s, "positive_noise", "0.1"));
@@ -59,10 +62,12 @@ static void parts_add_up(void **state) {
             }
             assert_ok(trainer_step(one.t));
             assert_ok(trainer_step(two.t));
-            assert_true(two.t->scatters == (f == 3));
+            assert_true(two.t->scatters == (f >= 3) && two.t->confident == (f == 4));
             assert_close("gradient", two.t->dw, one.t->dw, one.t->net.n_weights,
                          5e-5); /* norms of 8 rows magnify rounding */
-            assert_close("loss", two.t->loss, one.t->loss, 1, 1e-5);
+            /* its terms are about 1, and may cancel */
+            assert_true(fabsf(*two.t->loss - *one.t->loss) <=
+                        1e-5f * fmaxf(1, fabsf(*one.t->loss)));
             close_trainer(&one);
             close_trainer(&two);
             conr_settings_free(s);
@@ -131,6 +136,78 @@ static void prototypes_recompute(void **state) {
     assert_close("gradient", again.t->dw, kept.t->dw, kept.t->net.n_weights, 1e-6);
     close_trainer(&kept);
     close_trainer(&again);
+    conr_settings_free(s);
+}
+
+/* The confident stage 2: until it begins nothing changes, each of its parts then does, and without
+ * pull, prototypes and noise it is BYOL. */
+static void confident_parts(void **state) {
+    (void)state;
+    static const char *const cases[][6] = {
+        /* stage2, stage1_epochs, pull, prototypes, noise, k */
+        {"conr", "2", "1", "1", "0", "50"},        {"confident", "2", "1", "1", "0.1", "50"},
+        {"conr", "0", "1", "1", "0", "50"},        {"confident", "0", "0", "0", "0", "50"},
+        {"confident", "0", "1", "0", "0", "50"},   {"confident", "0", "0", "1", "0", "50"},
+        {"confident", "0", "0", "0", "0.1", "50"}, {"confident", "0", "1", "1", "0.1", "50"},
+        {"confident", "0", "1", "1", "0.1", "1"},
+    };
+    enum { CASES = sizeof cases / sizeof *cases };
+    float *w[CASES];
+    size_t n = 0;
+    for (int i = 0; i < CASES; i++) {
+        conr_settings *s = test_settings("byol");
+        setting x;
+        static const char *const keys[] = {"stage2",         "stage1_epochs",
+                                           "confident_pull", "confident_prototypes",
+                                           "positive_noise", "confident_k"};
+        for (int j = 0; j < 6; j++) assert_ok(conr_settings_set(s, keys[j], cases[i][j]));
+        assert_ok(conr_settings_set(s, "neighborhood", "none"));
+        assert_ok(conr_settings_set(s, "boundary", "false"));
+        open_trainer(s, &x);
+        assert_ok(trainer_cluster(x.t));
+        while (x.t->step < x.t->steps) assert_ok(trainer_step(x.t));
+        n = x.t->net.n_weights;
+        w[i] = memory_new("weights", n, sizeof *w[i]);
+        memcpy(w[i], x.t->w, n * sizeof *w[i]);
+        close_trainer(&x);
+        conr_settings_free(s);
+    }
+    assert_memory_equal(w[1], w[0], n * sizeof *w[0]);
+    assert_true(apart(w[3], w[2], n) < 1e-5);
+    for (int i = 4; i < CASES; i++)
+        for (int j = 3; j < i; j++) assert_true(apart(w[i], w[j], n) > 1e-4);
+    for (int i = 0; i < CASES; i++) free(w[i]);
+}
+
+/* ResNet-34 with the stem of CIFAR takes a step at 32 pixels, the same as on the reference. */
+static void deep_and_small(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"encoder", "resnet34"}, {"stem", "cifar"},      {"size", "32"},
+        {"width", "2"},          {"stage1_epochs", "0"}, {"stage2", "confident"},
+    };
+    conr_settings *s = test_settings("propos");
+    setting x, plain;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        assert_ok(conr_settings_set(s, pairs[i][0], pairs[i][1]));
+    open_trainer(s, &x);
+    open_trainer_on("ref", s, &plain);
+    int convolutions = 0; /* 33, three shortcuts, four layers of the heads */
+    for (int i = 0; i < x.t->net.n_layers; i++)
+        convolutions += x.t->net.layer[i].kind == LAYER_CONV;
+    assert_int_equal(convolutions, 40);
+    assert_int_equal(x.t->net.layer[0].k, 3);
+    assert_ok(trainer_cluster(x.t));
+    assert_ok(trainer_set_labels(plain.t, x.t->label, x.t->centroids, x.t->K));
+    assert_ok(trainer_step(x.t));
+    assert_ok(trainer_step(plain.t));
+    assert_true(x.t->confident);
+    assert_memory_equal(x.t->alike, plain.t->alike, 2 * (size_t)x.t->n * sizeof *x.t->alike);
+    assert_true(fabsf(*x.t->loss - *plain.t->loss) < 1e-4f);
+    /* a deep network of two channels that knows nothing: a ReLU that flips is worth 1e-3 */
+    assert_true(apart(x.t->dw, plain.t->dw, x.t->net.n_weights) < 2e-2);
+    close_trainer(&x);
+    close_trainer(&plain);
     conr_settings_free(s);
 }
 
@@ -363,7 +440,9 @@ int main(void) {
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(propos_adds_to_byol),
+        cmocka_unit_test(deep_and_small),
         cmocka_unit_test(prototypes_recompute),
+        cmocka_unit_test(confident_parts),
         cmocka_unit_test(prototype_epochs),
         cmocka_unit_test(shuffled_rows_return),
         cmocka_unit_test(a_group_ends_with_the_batch),

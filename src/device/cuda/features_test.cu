@@ -24,6 +24,8 @@ static bool is_ours(case_op op) {
     case CASE_PULL:
     case CASE_CONTRAST:
     case CASE_PROTOTYPES:
+    case CASE_PULL_ALIKE:
+    case CASE_CONFIDENT:
     case CASE_BOUNDARY: return true;
     default: return false;
     }

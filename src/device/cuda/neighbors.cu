@@ -108,7 +108,7 @@ static __global__ void similar(const float *__restrict__ f, int n, int d, bool f
     s[(size_t)j * n + i] = sum;
 }
 
-static void launch_similar(device *dev, const float *f, int n, int d, float *s) {
+void cuda_similar(device *dev, const float *f, int n, int d, float *s) {
     unsigned tiles = blocks_for(n, TILE);
     bool fours = d % 4 == 0 && (size_t)f % 16 == 0;
     similar<<<tiles *(tiles + 1) / 2, TILE * TILE, 0, stream_of(dev)>>>(f, n, d, fours, s);
@@ -342,7 +342,7 @@ static int neighbors(device *dev, const float *f, int n, int d, const conr_neigh
     float *s = g.square[0], *h = g.square[1], *next = g.square[2];
     /* S is not needed after the first layer: its memory takes the transpose of H, or H H^T */
     float *across = o->layers > 1 ? s : next, *product = o->layers > 1 ? next : s;
-    launch_similar(dev, f, n, d, s);
+    cuda_similar(dev, f, n, d, s);
     if (o->local) {
         TRY(cuda_top_k(dev, s, n, n, n, 0, o->k, ids, NULL));
         goto done;

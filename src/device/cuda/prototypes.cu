@@ -1,5 +1,6 @@
-/* prototypes.cu: ProPos on the GPU: prototype scattering (device.h has the definition,
- * ref_prototypes.c the plain version), and the noise by which positives are sampled.
+/* prototypes.cu: on the GPU, what works on the clusters of a batch: prototype scattering (device.h
+ * has the definitions, ref_prototypes.c the plain versions), the noise by which positives are
+ * sampled, and pulling rows of one label together.
  *
  *     find       which clusters the batch has, and their slots; one block
  *     add_up     the sums of each cluster's rows and keys, in the order of rows
@@ -36,7 +37,10 @@ static __global__ void find(prototypes_room r, const int32_t *ids, const int32_t
     int found = 0, all;
     for (int c = threadIdx.x; c < r.K; c += FIND) r.place[c] = -1;
     __syncthreads();
-    for (int i = threadIdx.x; i < r.n; i += FIND) r.place[label[ids[i]]] = 0;
+    for (int i = threadIdx.x; i < r.n; i += FIND) {
+        int of = label[ids ? ids[i] : i];
+        if (of >= 0) r.place[of] = 0;
+    }
     __syncthreads();
     for (int c0 = 0; c0 < r.K; c0 += FIND) {
         int c = c0 + (int)threadIdx.x;
@@ -46,16 +50,19 @@ static __global__ void find(prototypes_room r, const int32_t *ids, const int32_t
         found += all;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < r.n; i += FIND) r.slot[i] = r.place[label[ids[i]]];
+    for (int i = threadIdx.x; i < r.n; i += FIND) {
+        int of = label[ids ? ids[i] : i];
+        r.slot[i] = of < 0 ? -1 : r.place[of];
+    }
     if (threadIdx.x == 0) *r.present = found;
 }
 
-/* Block (cluster, rows or keys, columns): a thread has a column. */
+/* Block (cluster, rows or keys, columns): a thread has a column.  size: how many were added. */
 static __global__ void add_up(prototypes_room r, const float *__restrict__ rows,
                               const float *__restrict__ key) {
     __shared__ int32_t member[BLOCK];
     __shared__ int before[WARPS];
-    int c = blockIdx.x, j = blockIdx.z * BLOCK + threadIdx.x, count;
+    int c = blockIdx.x, j = blockIdx.z * BLOCK + threadIdx.x, count, all = 0;
     const float *x = blockIdx.y ? key : rows;
     if (c >= *r.present) return;
     double sum = 0;
@@ -64,12 +71,14 @@ static __global__ void add_up(prototypes_room r, const float *__restrict__ rows,
         bool ours = i < r.n && r.slot[i] == c;
         int place = place_of<BLOCK>(ours, before, &count);
         if (ours) member[place] = i;
+        all += count;
         __syncthreads();
         if (j < r.d)
 #pragma unroll 8
             for (int e = 0; e < count; e++) sum += x[(size_t)member[e] * r.d + j];
     }
     if (j < r.d) r.unit[((size_t)blockIdx.y * r.most + c) * r.d + j] = sum;
+    if (j == 0) r.size[(size_t)blockIdx.y * r.most + c] = all;
 }
 
 static __global__ void scale(prototypes_room r) {
@@ -139,10 +148,11 @@ static __global__ void gradients(prototypes_room r, double temperature, double f
 /* A block a row; the first also adds up the loss. */
 static __global__ void spread(prototypes_room r, double factor, float *loss, float *drows) {
     __shared__ double part[WARPS];
-    int i = blockIdx.x, m = *r.present;
-    const double *g = r.gradient + (size_t)r.slot[i] * r.d;
+    int i = blockIdx.x, m = *r.present, slot = r.slot[i];
+    bool takes_part = m >= 2 && slot >= 0;
+    const double *g = r.gradient + (takes_part ? (size_t)slot * r.d : 0);
     for (int j = threadIdx.x; j < r.d; j += BLOCK)
-        drows[(size_t)i * r.d + j] = m < 2 ? 0 : (float)g[j];
+        drows[(size_t)i * r.d + j] = takes_part ? (float)g[j] : 0;
     if (i > 0 || m < 2) return;
     double sum = 0;
     for (int c = threadIdx.x; c < m; c += BLOCK) sum += r.value[c];
@@ -165,6 +175,52 @@ static int prototypes(device *dev, const float *rows, const float *key, int n, i
     gradients<<<most, BLOCK, 0, stream>>>(r, temperature, factor);
     spread<<<n, BLOCK, 0, stream>>>(r, factor, loss, drows);
     return launched("prototypes");
+}
+
+/* ---- rows of one label ----------------------------------------------------------------------- */
+
+/* The product of the sums of a cluster's rows and keys, over the number of pairs. */
+static __global__ void multiply(prototypes_room r) {
+    __shared__ double part[WARPS];
+    int c = blockIdx.x;
+    if (c >= *r.present) return;
+    const double *rows = r.unit + (size_t)c * r.d, *keys = rows + (size_t)r.most * r.d;
+    double sum = 0;
+    for (int j = threadIdx.x; j < r.d; j += BLOCK) sum = fma(rows[j], keys[j], sum);
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) r.value[c] = sum / (r.size[c] * r.size[c]);
+}
+
+/* A block a row; the first also adds up the loss. */
+static __global__ void add_pull(prototypes_room r, double factor, float *loss, float *dq) {
+    __shared__ double part[WARPS];
+    int i = blockIdx.x, m = *r.present, slot = r.slot[i];
+    if (slot >= 0) {
+        const double *keys = r.unit + ((size_t)r.most + slot) * r.d;
+        double by = -factor / m / (r.size[slot] * r.size[slot]);
+        float *to = dq + (size_t)i * r.d;
+        for (int j = threadIdx.x; j < r.d; j += BLOCK) to[j] = (float)(to[j] + by * keys[j]);
+    }
+    if (i > 0 || m == 0) return;
+    double sum = 0;
+    for (int c = threadIdx.x; c < m; c += BLOCK) sum += r.value[c];
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) *loss = (float)(*loss - factor * sum / m);
+}
+
+static int pull_alike(device *dev, const float *q, const float *key, int n, int d,
+                      const int32_t *label, int K, float factor, void *work, float *loss,
+                      float *dq) {
+    prototypes_room r;
+    cudaStream_t stream = stream_of(dev);
+    if (n < 1) return 0;
+    prototypes_plan(n, d, K, work, &r);
+    unsigned most = (unsigned)r.most;
+    find<<<1, FIND, 0, stream>>>(r, NULL, label);
+    add_up<<<dim3(most, 2, blocks_for(d, BLOCK)), BLOCK, 0, stream>>>(r, q, key);
+    multiply<<<most, BLOCK, 0, stream>>>(r);
+    add_pull<<<n, BLOCK, 0, stream>>>(r, factor, loss, dq);
+    return launched("pull_alike");
 }
 
 /* ---- noise ----------------------------------------------------------------------------------- */
@@ -205,4 +261,5 @@ static int noise(device *dev, const step_values *at, uint64_t seed, float sigma,
 void cuda_prototype_ops(device_ops *op) {
     op->prototypes = prototypes;
     op->noise = noise;
+    op->pull_alike = pull_alike;
 }

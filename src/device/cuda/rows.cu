@@ -100,4 +100,5 @@ extern "C" void cuda_feature_ops(device_ops *op) {
     cuda_view_ops(op);
     cuda_kmeans_ops(op);
     cuda_prototype_ops(op);
+    cuda_confident_ops(op);
 }

@@ -111,6 +111,10 @@ void cuda_neighbor_ops(device_ops *op);
 void cuda_view_ops(device_ops *op);
 void cuda_kmeans_ops(device_ops *op);
 void cuda_prototype_ops(device_ops *op);
+void cuda_confident_ops(device_ops *op);
+
+/* S = F F^T in fp32, as in neighbors.cu; launched() tells whether it was queued.  s: [n,n] */
+void cuda_similar(device *dev, const float *f, int n, int d, float *s);
 
 /* device_ops.top_k, for others to build on */
 int cuda_top_k(device *dev, const float *s, int n, int m, int ld, int self, int k, int32_t *ids,
