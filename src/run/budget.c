@@ -22,6 +22,7 @@ static train_options lasting(const train_options *o, int epochs) {
     out.stage1_epochs = scaled(o->stage1_epochs, whole, epochs);
     out.warmup_epochs = o->warmup_epochs * epochs / whole;
     out.prototype_epoch = scaled(o->prototype_epoch, whole, epochs);
+    out.early_epoch = scaled(o->early_epoch, whole, epochs);
     out.relax_epochs = scaled(o->relax_epochs, whole, epochs);
     if (o->eval_every) out.eval_every = at_least(scaled(o->eval_every, whole, epochs), 1);
     out.checkpoint_every = at_least(scaled(o->checkpoint_every, whole, epochs), 1);

@@ -65,6 +65,9 @@
     X(T, FLOAT, average_share, 0, 0, 1, "set m by the length of the run instead: the average remembers this fraction of all steps, at least 10 and at most 250, and stays constant; 0: use average") \
     X(T, FLOAT, stage2_average, 0, 0, 1, "m of the target's moving average in stage 2; 0: the schedule of stage 1 continues") \
     X(T, WORD, target_update, "before", "before|after", "update the target from the weights before or after the SGD step (moco: before the forward pass)") \
+    /* stage 1 */ \
+    X(T, INT, early_k, 1, 1, 100000, "neighbors of the batch an image is pulled towards in stage 1, itself included; 1: only itself") \
+    X(T, INT, early_epoch, 50, 0, 1000000, "first epoch, from 0, with these neighbors") \
     /* stage 2 */ \
     X(T, WORD, stage2, "conr", "conr|confident", "what stage 2 does: conr pulls an image towards its neighborhood; confident pulls together the images whose neighbors in the batch agree about their cluster") \
     X(T, WORD, neighborhood, "conaff", "none|local|conaff", "what an image is pulled towards: itself, its nearest neighbors, its contextually affinitive neighbors") \
@@ -97,6 +100,7 @@
     X(T, INT, restarts, 10, 1, 1000000, "restarts of k-means") \
     X(T, INT, iterations, 300, 1, 1000000, "most iterations of k-means per restart") \
     X(T, BOOL, kmeans_warm, true, "run k-means once more, from the last centroids") \
+    X(T, WORD, kmeans_choice, "objective", "objective|neighbors", "if k-means ends lower from other centroids than the last ones: take its clusters, or only if more of their images have their nearest neighbors in the same cluster (modularity); needs kmeans_warm") \
     /* work */ \
     X(T, INT, accumulate, 1, 1, 100000, "parts that a batch is split into, to save memory (gradient accumulation)") \
     X(T, BOOL, recompute, false, "save memory: recompute some activations in the backward pass") \
@@ -137,6 +141,11 @@ bool prototypes_in(const train_options *o, int64_t epoch);
 
 /* Whether stage 2 is the confident one (train/confident.c). */
 bool confident_stage2(const train_options *o);
+
+/* Whether images are pulled towards neighbors in an epoch of stage 1. */
+static inline bool neighbors_early(const train_options *o, int64_t epoch) {
+    return stage_of(o, epoch) == 1 && o->early_k > 1 && epoch >= o->early_epoch;
+}
 
 /* Whether an epoch needs pseudo labels, so that the one before it ends with a clustering. */
 static inline bool labels_in(const train_options *o, int64_t epoch) {

@@ -170,8 +170,8 @@ done:
 static int open_rows(trainer *t) {
     int rc = 0;
     size_t rows = 2 * (size_t)t->n, own = 2 * (size_t)t->own, wide = rows * t->d;
-    int most = t->o.k > t->o.k1 ? t->o.k : t->o.k1;
-    conr_neighbors_options o = {.k = t->o.k, .k1 = t->o.k1, .k2 = t->o.k2, .layers = t->o.layers};
+    int k = t->o.k > t->o.early_k ? t->o.k : t->o.early_k, most = k > t->o.k1 ? k : t->o.k1;
+    conr_neighbors_options o = {.k = k, .k1 = t->o.k1, .k2 = t->o.k2, .layers = t->o.layers};
     int sets = trainer_has_z(t) ? 3 : 2; /* q, key, perhaps z; all but key have gradients */
     t->blocks = 2 * sets;
     GRAB(q, sets * wide);

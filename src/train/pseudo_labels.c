@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "clusters/kmeans.h"
+#include "metrics/knn.h"
 #include "train/propos.h"
 
 #include <math.h>
@@ -65,7 +66,7 @@ static void scale_rows(const float *x, int n, int d, float *out) {
 }
 
 void trainer_forget_steps(trainer *t) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         t->dev->op.recording_free(t->dev, t->recorded_step[i / 2][i % 2]);
         t->recorded_step[i / 2][i % 2] = NULL;
     }
@@ -116,6 +117,49 @@ static int note_runs(trainer *t, const conr_kmeans_history *h) {
     return 0;
 }
 
+/* How well clusters agree with the nearest neighbors of their images. */
+static int agreement(const knn_lists *near, const int32_t *label, int K, double *out) {
+    double within;
+    return knn_lists_agreement(near, label, K, &within, out);
+}
+
+/* Features that have been trained for long have many optima of k-means, whose objectives differ
+ * less than the clusters do.  So a lower one replaces the one that follows from the last clusters
+ * only if it also has the larger modularity on the graph of nearest neighbors.
+ * o: with the last centroids as its start; centroids, label, history: the lowest, or what replaces
+ * it. */
+static int prefer_last(trainer *t, const conr_kmeans_options *o, float *centroids, int32_t *label,
+                       conr_kmeans_history *history) {
+    enum { NEAREST = 20, FEW = 50, ALL = 20000, SAMPLE = 10000 };
+    int rc = 0, k = t->store->n / FEW < NEAREST ? (int)(t->store->n / FEW) : NEAREST;
+    int64_t n = t->store->n;
+    size_t block = (size_t)o->clusters * t->d;
+    double lowest, last;
+    conr_kmeans_options follow = *o;
+    conr_kmeans_history after = {0};
+    knn_lists near = {0};
+    float *old_centroids = memory_new("centroids", block, sizeof *old_centroids);
+    int32_t *old_label = memory_new("labels", (size_t)n, sizeof *old_label);
+    TRY(old_centroids && old_label ? 0 : CONR_ENOMEM);
+    follow.restarts = 0;
+    TRY(trainer_features(t));
+    TRY(kmeans_on_device(t->c, NULL, t->features_on, n, t->d, &follow, old_centroids, old_label,
+                         &after));
+    TRY(knn_search(t->c, t->features, n, t->d, k > 0 ? k : 1, ALL, SAMPLE, &near));
+    TRY(agreement(&near, label, o->clusters, &lowest));
+    TRY(agreement(&near, old_label, o->clusters, &last));
+    if (!(lowest > last)) {
+        memcpy(centroids, old_centroids, block * sizeof *centroids);
+        memcpy(label, old_label, (size_t)n * sizeof *label);
+        history->objective = after.objective;
+    }
+done:
+    knn_free(&near);
+    conr_kmeans_history_free(&after);
+    free(old_centroids), free(old_label);
+    return rc;
+}
+
 /* The ranks share the runs of k-means; rank 0 broadcasts the result, so that all have the same bits
  * even on different machines. */
 int trainer_cluster(trainer *t) {
@@ -142,8 +186,10 @@ int trainer_cluster(trainer *t) {
     TRY(centroids && label ? 0 : CONR_ENOMEM);
     TRY(kmeans_on_device(t->c, t->ranks.talks ? &t->ranks : NULL, t->features_on, n, t->d, &o,
                          centroids, label, &history));
-    t->objective = history.objective;
     TRY(note_runs(t, &history));
+    if (leads && o.start && history.run != o.restarts && !strcmp(t->o.kmeans_choice, "neighbors"))
+        TRY(prefer_last(t, &o, centroids, label, &history));
+    t->objective = history.objective;
     TRY(ranks_broadcast(&t->ranks, &t->objective, sizeof t->objective));
     TRY(ranks_broadcast(&t->ranks, label, (size_t)n * sizeof *label));
     TRY(ranks_broadcast(&t->ranks, centroids, (size_t)o.clusters * t->d * sizeof *centroids));

@@ -4,7 +4,7 @@
  *     views a, b of each image of a batch
  *     q   = online(a, b)      unit rows, with gradients
  *     key = target(b, a)      unit rows, without
- *     stage 1:  every row is pulled towards its own key
+ *     stage 1:  every row is pulled towards its own key (early_k: and those of its nearest)
  *     stage 2:  every row is pulled towards the keys of its neighborhood,
  *               and rows near cluster boundaries are held back
  *     propos:   and the clusters of the batch are kept apart
@@ -65,23 +65,31 @@ done:
     return rc;
 }
 
-/* ---- stage 2 --------------------------------------------------------------------------------- */
+/* ---- neighborhoods and filter --------------------------------------------------------------------------------- */
 
-/* The neighborhood and the weight of each row of a half, from the keys it is pulled towards. */
-static int refine(trainer *t, half *h) {
+/* The k rows of the batch that each row of a half is pulled towards, found among the keys. */
+static int befriend(trainer *t, half *h, int k) {
     int rc = 0;
     const train_options *o = &t->o;
-    conr_neighbors_options list = {.k = o->k < t->n ? o->k : t->n,
+    conr_neighbors_options list = {.k = k < t->n ? k : t->n,
                                    .k1 = o->k1 < t->n ? o->k1 : t->n,
                                    .k2 = o->k2 < t->n ? o->k2 : t->n,
                                    .layers = o->layers,
                                    .alpha = o->alpha,
                                    .resymmetrize = o->resymmetrize,
                                    .local = !strcmp(o->neighborhood, "local")};
-    if (strcmp(o->neighborhood, "none")) {
-        TRY(neighbors_batch(t->dev, h->key, t->n, t->d, &list, t->near, t->work));
-        h->near = t->near, h->k = list.k;
-    }
+    if (!strcmp(o->neighborhood, "none")) return 0;
+    TRY(neighbors_batch(t->dev, h->key, t->n, t->d, &list, t->near, t->work));
+    h->near = t->near, h->k = list.k;
+done:
+    return rc;
+}
+
+/* The neighborhood and the weight of each row of a half, from the keys it is pulled towards. */
+static int refine(trainer *t, half *h) {
+    int rc = 0;
+    const train_options *o = &t->o;
+    TRY(befriend(t, h, o->k));
     if (o->boundary) {
         TRY(t->dev->op.boundary(t->dev, t->at, h->key, t->n, t->d, t->feed.ids, t->label_on,
                                 t->centroids_on, t->K, !strcmp(o->loss_mean, "batch"), t->ratio,
@@ -201,6 +209,7 @@ static int step(void *arg) {
             continue;
         }
         if (t->stage == 2) TRY(refine(t, &h)); /* neighborhoods, boundary filter */
+        if (t->early) TRY(befriend(t, &h, t->o.early_k));
         TRY(t->framework->loss(t, &h));
     }
     if (t->scatters) TRY(t->confident ? confident_prototypes(t) : propos_loss(t));
@@ -216,6 +225,7 @@ done:
 /* What kind of step an epoch has. */
 static void choose_step(trainer *t, uint32_t epoch) {
     t->stage = stage_of(&t->o, epoch);
+    t->early = neighbors_early(&t->o, epoch);
     t->confident = t->stage == 2 && t->K > 0 && confident_stage2(&t->o);
     t->scatters = t->confident || (t->K > 0 && prototypes_in(&t->o, epoch));
 }
@@ -235,7 +245,7 @@ int trainer_step(trainer *t) {
     TRY(feed_next(&t->feed, at.epoch, t->step % t->steps));
     TRY(t->dev->op.put(t->dev, t->at, &at, sizeof at));
     if (t->shuffled) TRY(shuffle_rows(t, at.step));
-    recording **recorded = &t->recorded_step[t->stage - 1][t->scatters];
+    recording **recorded = &t->recorded_step[t->early ? 2 : t->stage - 1][t->scatters];
     TRY(t->unrecorded ? views_and_step(t) : t->dev->op.repeat(t->dev, views_and_step, t, recorded));
     t->step++;
 done:

@@ -89,9 +89,10 @@ struct trainer {
     int32_t *host_rows;    /* host: [2n] the random order of the whole batch; `back`; `rows` */
     float *loss;           /* [1]: accumulates until it is read */
     step_values *at;
-    recording *recorded_step[2][2]; /* of stage 1, of stage 2; without, with prototypes */
+    recording *recorded_step[3][2]; /* stage 1, stage 2, early; without, with prototypes */
     recording *recorded_embedding;  /* one batch of it */
     int stage;                      /* of the current step: 1 or 2 */
+    bool early;                     /* it pulls towards neighbors in stage 1 */
     bool scatters;                  /* the current step has prototypes and noise */
     bool confident;                 /* and is one of the confident stage 2 */
     bool unrecorded;                /* run steps operation by operation, for profiling */
