@@ -61,6 +61,7 @@ static int add_line(folder *f, const json_t *line) {
     TRY(add(&l->knn, epoch, line, "knn"));
     TRY(add(&l->silhouette, epoch, line, "silhouette"));
     TRY(add(&l->stability, epoch, line, "stability"));
+    TRY(add(&l->agreement, epoch, line, "agreement"));
     if ((v = json_number_value(json_object_get(line, "seconds"))) > 0) l->seconds = v;
     if ((v = json_number_value(json_object_get(line, "images_per_s"))) > 0) l->images_per_s = v;
 done:
@@ -95,6 +96,17 @@ done:
 
 /* ---- the folder ----------------------------------------------------------------------------- */
 
+/* Everything that such a run does not have keeps its default. */
+static int read_made(folder *f) {
+    conr_settings *s = NULL;
+    int rc = conr_settings_new(&s);
+    if (rc < 0) return rc;
+    f->o = s->o;
+    features_as_training(&f->made, &f->o);
+    conr_settings_free(s);
+    return 0;
+}
+
 int folder_open(const char *path, folder *out) {
     int rc = 0;
     char *options = NULL, *done = NULL, *data = NULL;
@@ -113,7 +125,12 @@ int folder_open(const char *path, folder *out) {
     if (stat(options, &about))
         TRY(fail(CONR_EFILE,
                  "%s: holds no run (no options.yaml); give the --out folder of a training", path));
-    TRY(settings_read(&out->o, options));
+    TRY(features_read(&out->made, options));
+    out->of_features = rc == 1;
+    if (out->of_features)
+        TRY(read_made(out));
+    else
+        TRY(settings_read(&out->o, options));
     out->done = stat(done, &about) == 0;
     TRY(read_log(out));
     TRY(data_read(data, &out->memory, &out->data));
@@ -203,14 +220,22 @@ done:
 }
 
 void folder_close(folder *f) {
-    series *all[] = {&f->log.loss, &f->log.lr,  &f->log.nmi,        &f->log.acc,
-                     &f->log.ari,  &f->log.knn, &f->log.silhouette, &f->log.stability};
+    series *all[] = {&f->log.loss,       &f->log.lr,        &f->log.nmi,
+                     &f->log.acc,        &f->log.ari,       &f->log.knn,
+                     &f->log.silhouette, &f->log.stability, &f->log.agreement};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) series_free(all[i]);
     free(f->log.warning);
     free(f->image), free(f->cluster), free(f->distance), free(f->boundary), free(f->label);
     free(f->features);
     arena_free(&f->memory);
     *f = (folder){0};
+}
+
+const char *folder_title(const folder *f) {
+    const char *path = f->data.path;
+    if (!path && f->of_features && f->made.from[0]) path = f->made.from;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash && slash[1] ? slash + 1 : path ? path : f->name;
 }
 
 const char *folder_class(const folder *f, int64_t label) {

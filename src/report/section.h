@@ -11,6 +11,8 @@ void section_write_summary(FILE *f, const report *r);
 void section_write_clusters(FILE *f, const report *r);
 int section_write_map(FILE *f, const report *r);
 void section_write_neighbors(FILE *f, const report *r);
+/* Clusters of features without labels have nothing to draw. */
+bool section_has_curves(const report *r);
 void section_write_curves(FILE *f, const report *r);
 void section_write_settings(FILE *f, const report *r);
 

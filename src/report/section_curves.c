@@ -44,7 +44,9 @@ static void write_purity(FILE *f, const report *r) {
     chart_write(f, &c);
 }
 
-void section_write_curves(FILE *f, const report *r) {
+bool section_has_curves(const report *r) { return r->labeled || !r->f->of_features; }
+
+static void write_training(FILE *f, const report *r) {
     const folder *from = r->f;
     double mark = from->o.stage1_epochs < last_epoch(&from->o) ? from->o.stage1_epochs : NAN;
     chart_line loss = {"loss", &from->log.loss, NULL, 0, false, false};
@@ -58,14 +60,21 @@ void section_write_curves(FILE *f, const report *r) {
                .high = NAN,
                .mark = mark,
                .mark_text = "stage 2"};
-    fputs("<section id=\"curves\" aria-labelledby=\"h-curves\">\n<h2 id=\"h-curves\">Curves</h2>\n"
-          "<div class=\"charts\">\n",
-          f);
     write_scores_chart(f, from, mark);
     if (r->labeled) write_purity(f, r);
     chart_write(f, &c);
     c.title = "Learning rate", c.y_name = "learning rate", c.line = &lr, c.low = 0;
     chart_write(f, &c);
+}
+
+void section_write_curves(FILE *f, const report *r) {
+    fputs("<section id=\"curves\" aria-labelledby=\"h-curves\">\n<h2 id=\"h-curves\">Curves</h2>\n"
+          "<div class=\"charts\">\n",
+          f);
+    if (r->f->of_features)
+        write_purity(f, r);
+    else
+        write_training(f, r);
     fputs("</div>\n", f);
     if (r->labeled)
         html_print(f,
