@@ -640,8 +640,9 @@ typedef struct conr_model_info {
     const float *centroids;          /* [K,d], or NULL */
 } conr_model_info;
 
-/* Opens a run folder, or just a model.safetensors (then without centroids).  *out is released by
- * conr_model_close. */
+/* Opens a run folder, or just a model.safetensors (then without centroids), or RUN@EPOCH: the
+ * network of the finished training RUN as its checkpoint of that epoch has it (also without).  *out
+ * is released by conr_model_close. */
 CONR_API int conr_model_open(conr *c, const char *path, conr_model **out);
 CONR_API void conr_model_close(conr_model *m); /* NULL is fine */
 CONR_API void conr_model_about(const conr_model *m, conr_model_info *out);

@@ -230,13 +230,40 @@ stage1_epochs: 1
 warmup_epochs: 1
 restarts: 2
 Y
-ok train --recipe tiny.yaml --data photos --set clusters=3 --no-report --out trained
+ok train --recipe tiny.yaml --data photos --set clusters=3 --set keep_every=1 --set compact=true --no-report --out trained
 ok cluster trained --clusters 4 --method kmeans --no-report --out trained4
 cmp -s trained/model.safetensors trained4/model.safetensors || complain "the model did not go along"
 ok assign trained4 photos --out t.csv
 cut -d, -f2 t.csv | cmp -s - <(cut -d, -f2 trained4/labels.csv) || complain "assign by the model gives other clusters"
 ok embed trained4 photos --out t.npy
 says "takes    images, through the model" info trained4
+
+# ---- sweeps
+says "| k1           | runs | NMI" sweep --data photos --features f.npy --clusters 3 --refine none --method kmeans --grid k1=3,5 --seeds 2 --out swept
+has swept sweep.json table.md k1=3,seed=1/DONE k1=5,seed=2/DONE
+ok report swept
+grep -q 'k1' swept/report.html || complain "the comparison lacks k1"
+says "agreement" sweep --features f.npy --refine none --method kmeans --grid clusters=2,3 --out swept2
+ok sweep --features f.npy --refine none --method kmeans --grid clusters=2,3,4 --out swept2 # extended
+refused 1 "give another --out" sweep --features new.npy --refine none --method kmeans --grid clusters=2,3 --out swept2
+refused 2 "no setting of clusters of features" sweep --features f.npy --grid lr=1,2 --out swept3
+refused 2 "is for a training" sweep --features f.npy --recipe tiny.yaml --grid k=1,2 --out swept3
+refused 2 "are for trainings" sweep --features f.npy --from run --grid k=1,2 --out swept3
+refused 2 "give --data SRC" sweep --features hog --grid k=1,2 --out swept3
+
+# ---- checkpoints that a training kept
+ok embed trained photos --out end.npy
+ok embed trained@2 photos --out end2.npy
+cmp -s end.npy end2.npy || complain "the checkpoint of the last epoch is not the model"
+ok embed trained@1 photos --out middle.npy
+cmp -s end.npy middle.npy && complain "the first epoch gives the features of the last"
+mv trained/checkpoint-0001.safetensors kept # the compact one is left, in half precision
+ok embed trained@1 photos --out compact.npy
+[ "$(cmp -l middle.npy compact.npy | wc -l)" -gt 0 ] || complain "the compact checkpoint was not used"
+refused 1 "no checkpoint of that epoch was kept" embed trained@7 photos --out no.npy
+refused 1 "no centroids next to the model" assign trained@1 photos --out no.csv
+head -c 3000 kept >trained/checkpoint-0001.safetensors
+refused 1 "checkpoint-0001.safetensors" embed trained@1 photos --out no.npy
 
 # ---- damaged files of a run
 for file in embeddings.npy labels.csv options.yaml; do

@@ -11,6 +11,7 @@
 #include "encoder/pass.h"
 #include "images/feed.h"
 #include "images/images.h"
+#include "model/kept.h"
 
 #include <errno.h>
 #include <math.h>
@@ -183,10 +184,13 @@ static int read_centroids(const char *path, conr_model *m) {
 
 int conr_model_open(conr *c, const char *path, conr_model **out) {
     int rc = 0, parts = 0;
-    char file[4096], centroids[4096];
+    char file[4200], centroids[4200], run[4096];
     struct stat at;
+    long epoch;
+    bool kept = kept_is(path, run, &epoch);
     (void)c;
     *out = NULL;
+    if (kept) path = run;
     conr_model *m = calloc(1, sizeof *m);
     if (!m) return fail_memory("model", sizeof *m);
     bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
@@ -202,7 +206,8 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
         TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
-    if (folder && stat(centroids, &at) == 0) {
+    if (kept) TRY(kept_load(m, run, epoch));
+    if (folder && !kept && stat(centroids, &at) == 0) { /* those of the end */
         TRY(checksum_check(path, "centroids.npy", "DONE"));
         TRY(read_centroids(centroids, m));
     }
