@@ -29,11 +29,9 @@ bool features_has_key(const char *key) {
 }
 
 int features_check_flags(const arguments *a, bool again) {
-    static const char *const training[] = {"recipe", "budget", NULL};
     const char *pair, *what = again ? "a run that is clustered again" : "--features";
-    for (int i = 0; training[i]; i++)
-        if (flag_on(a, training[i]))
-            return usage_error("--%s: is for a training; leave it out with %s", training[i], what);
+    if (flag_on(a, "recipe"))
+        return usage_error("--recipe: is for a training; leave it out with %s", what);
     for (int i = 0; (pair = flag_nth(a, "set", i)); i++) {
         char key[SETTING_SIZE];
         int n = pair_key("set", pair);
@@ -194,29 +192,34 @@ static int read_names(const arguments *a, const features *f, paths *p) {
     return rc;
 }
 
-static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
-    features f = {0};
+int features_run(const arguments *a, conr *c, features *f, conr_features_options *o,
+                 conr_features_result *result, int *why) {
     paths names = {0};
-    conr_features_result result;
     conr_images_info before = {0};
-    int rc = features_open(a, c, operand(a, 0), &f);
-    if (rc == EXIT_OK) rc = read_names(a, &f, &names);
+    int rc = read_names(a, f, &names), code = 0;
     if (rc == EXIT_OK) {
         run_make_parents(o->out);
-        o->from = f.rows ? flag_text(a, "features") : NULL;
-        o->selection = f.selection;
-        if (f.images) conr_images_about(f.images, &before);
-        if (conr_cluster_features(c, f.images, f.rows, f.n, f.d, (const char *const *)names.line, o,
-                                  &result) < 0)
-            rc = library_error();
+        o->from = f->rows ? flag_text(a, "features") : NULL;
+        o->selection = f->selection;
+        if (f->images) conr_images_about(f->images, &before);
+        code = conr_cluster_features(c, f->images, f->rows, f->n, f->d,
+                                     (const char *const *)names.line, o, result);
         progress_end();
+        if (code < 0) rc = library_error();
     }
-    if (rc == EXIT_OK && f.images) {
-        data_warn(f.images, before.skipped);
-        rc = sort_run(a, c, f.images, o->out, result.clusters);
-    }
-    if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, flag_on(a, "json"));
+    if (why) *why = code;
+    if (rc == EXIT_OK && f->images) data_warn(f->images, before.skipped);
     paths_free(&names);
+    return rc;
+}
+
+static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
+    features f = {0};
+    conr_features_result result;
+    int rc = features_open(a, c, operand(a, 0), &f);
+    if (rc == EXIT_OK) rc = features_run(a, c, &f, o, &result, NULL);
+    if (rc == EXIT_OK && f.images) rc = sort_run(a, c, f.images, o->out, result.clusters);
+    if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, flag_on(a, "json"));
     features_close(&f);
     return rc;
 }
@@ -237,6 +240,9 @@ static int check_verb(const arguments *a, bool again) {
         return usage_error("--features: %s is a run, whose embeddings are clustered; leave it out, "
                            "or give images",
                            src);
+    if (flag_on(a, "budget"))
+        return usage_error("--budget: is for a training; leave it out with %s",
+                           again ? "a run that is clustered again" : "--features");
     if ((rc = features_check_flags(a, again))) return rc;
     if (file && !strcmp(file, "hog") && !src)
         return usage_error("--features hog: describes images; give SRC, too");

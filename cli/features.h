@@ -32,10 +32,15 @@ bool features_has_key(const char *key);
 /* Fills o from --clusters, --seed, --method, --refine and s, which has every --set. */
 int features_options(const arguments *a, const conr_settings *s, conr_features_options *o);
 
-/* Opens the images (src may be NULL) and reads the features that belong to them, after checking that
- * nothing of `out` is one of these files.  0, or an exit code after a message. */
+/* Opens the images (src may be NULL) and reads the features that belong to them.  0, or an exit code
+ * after a message. */
 int features_open(const arguments *a, conr *c, const char *src, features *f);
 void features_close(features *f);
+
+/* Clusters them into the folder o->out.  *why: the code that the library returned; may be NULL.  0,
+ * or an exit code after a message. */
+int features_run(const arguments *a, conr *c, features *f, conr_features_options *o,
+                 conr_features_result *result, int *why);
 
 /* conr cluster, with all its flags. */
 int features_cluster(const arguments *a);
