@@ -57,12 +57,23 @@ static int check_word(const char *name, const char *value, const char *const *li
     return usage_error("--%s %s: no such word; see conr help cluster", name, value);
 }
 
-int features_options(const arguments *a, const conr_settings *s, conr_features_options *o) {
+/* Whether the key was given: a default of trainings is none of the head or the graph. */
+static bool is_given(const arguments *a, const char *key, bool grid) {
+    const char *pair;
+    size_t n = strlen(key);
+    for (int i = 0; grid && (pair = flag_nth(a, "grid", i)); i++)
+        if (!strncmp(pair, key, n) && pair[n] == '=') return true;
+    return recipe_names(a, key);
+}
+
+int features_options(const arguments *a, const conr_settings *s, bool grid,
+                     conr_features_options *o) {
     static const char *const methods[] = {"kmeans", "graph", "auto", NULL};
     static const char *const refines[] = {"none", "conaff", NULL};
     char text[SETTING_SIZE];
     int rc;
     *o = conr_features_defaults();
+    conr_neighbors_options *near = &o->neighbors;
     if (flag_on(a, "method")) o->method = flag_text(a, "method");
     if (flag_on(a, "refine")) o->refine = flag_text(a, "refine");
     if ((rc = check_word("method", o->method, methods)) ||
@@ -73,12 +84,13 @@ int features_options(const arguments *a, const conr_settings *s, conr_features_o
     o->high = (int)setting_number(s, "clusters_high");
     o->restarts = (int)setting_number(s, "restarts");
     o->seed = (uint64_t)setting_number(s, "seed");
-    o->neighbors.k = (int)setting_number(s, "k");
-    o->neighbors.k1 = (int)setting_number(s, "k1");
-    o->neighbors.k2 = (int)setting_number(s, "k2");
-    o->neighbors.layers = (int)setting_number(s, "layers");
-    o->neighbors.alpha = setting_number(s, "alpha");
-    o->neighbors.resymmetrize = !strcmp(setting_text(s, "resymmetrize", text), "true");
+    if (is_given(a, "k", grid)) near->k = (int)setting_number(s, "k");
+    if (is_given(a, "k1", grid)) near->k1 = (int)setting_number(s, "k1");
+    if (is_given(a, "k2", grid)) near->k2 = (int)setting_number(s, "k2");
+    if (is_given(a, "layers", grid)) near->layers = (int)setting_number(s, "layers");
+    if (is_given(a, "alpha", grid)) near->alpha = setting_number(s, "alpha");
+    if (is_given(a, "resymmetrize", grid))
+        near->resymmetrize = !strcmp(setting_text(s, "resymmetrize", text), "true");
     return EXIT_OK;
 }
 
@@ -267,7 +279,7 @@ int features_cluster(const arguments *a) {
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) || (rc = check_verb(a, again))) return rc;
     if (conr_settings_new(&s) < 0) return library_error();
     if ((rc = recipe_flags(a, s)) == EXIT_OK && (rc = recipe_sets(a, s)) == EXIT_OK)
-        rc = features_options(a, s, &o);
+        rc = features_options(a, s, false, &o);
     conr_settings_free(s);
     if (rc) return rc;
     o.out = flag_text(a, "out");

@@ -29,8 +29,10 @@ int features_check_flags(const arguments *a, bool again);
 
 /* The keys that --set and --grid may name. */
 bool features_has_key(const char *key);
-/* Fills o from --clusters, --seed, --method, --refine and s, which has every --set. */
-int features_options(const arguments *a, const conr_settings *s, conr_features_options *o);
+/* Fills o from --clusters, --seed, --method, --refine and s.  Of the settings of neighborhoods,
+ * those count that --set names or, in a sweep, --grid. */
+int features_options(const arguments *a, const conr_settings *s, bool grid,
+                     conr_features_options *o);
 
 /* Opens the images (src may be NULL) and reads the features that belong to them.  0, or an exit code
  * after a message. */

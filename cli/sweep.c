@@ -273,7 +273,7 @@ static bool is_lasting(int code) {
 static int do_features(sweep *w, const conr_settings *s, const char *run, int *why) {
     conr_features_options o;
     conr_features_result result;
-    int rc = features_options(w->a, s, &o);
+    int rc = features_options(w->a, s, true, &o);
     o.out = run;
     o.no_report = 1;
     if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s\n", run);

@@ -687,13 +687,14 @@ typedef struct conr_features_options {
     int clusters;       /* K; 0: estimate it (conr_choose_clusters), */
     int low, high;      /* from low to high; a high above n is cut to n */
     int restarts;       /* of k-means */
-    conr_neighbors_options neighbors; /* of the head and of the graph */
+    conr_neighbors_options neighbors; /* of the head and of the graph; fields that are -1 keep
+                                         the defaults of each */
     uint64_t seed;                    /* at most 2147483647 */
     conr_images_options selection;    /* that the images were opened with, for later reports */
     int no_report;                    /* 1: do not write report.html; conr_report can do so later */
 } conr_features_options;
 
-/* auto, conaff, K estimated from 2 to 50, 10 restarts, seed 1 */
+/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */
 CONR_API conr_features_options conr_features_defaults(void);
 
 typedef struct conr_features_result {

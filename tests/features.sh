@@ -240,6 +240,7 @@ says "takes    images, through the model" info trained4
 
 # ---- sweeps
 says "| k1           | runs | NMI" sweep --data photos --features f.npy --clusters 3 --refine none --method kmeans --grid k1=3,5 --seeds 2 --out swept
+grep -q '^k1: 3$' swept/k1=3,seed=1/options.yaml && grep -q '^k2: -1$' swept/k1=3,seed=1/options.yaml || complain "k1 of a sweep: $(grep '^k' swept/k1=3,seed=1/options.yaml)"
 has swept sweep.json table.md k1=3,seed=1/DONE k1=5,seed=2/DONE
 ok report swept
 grep -q 'k1' swept/report.html || complain "the comparison lacks k1"

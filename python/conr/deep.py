@@ -173,10 +173,13 @@ class DeepCluster:
                     s.set(key, value)
             o.clusters, o.low = int(s.get("clusters")), int(s.get("clusters_low"))
             o.high, o.restarts = int(s.get("clusters_high")), int(s.get("restarts"))
-            for key in ("k", "k1", "k2", "layers"):
-                setattr(o.neighbors, key, int(s.get(key)))
-            o.neighbors.alpha = float(s.get("alpha"))
-            o.neighbors.resymmetrize = int(s.get("resymmetrize") == "true")
+            for key in ("k", "k1", "k2", "layers"):  # else the head and the graph have their own
+                if key in self.settings:
+                    setattr(o.neighbors, key, int(s.get(key)))
+            if "alpha" in self.settings:
+                o.neighbors.alpha = float(s.get("alpha"))
+            if "resymmetrize" in self.settings:
+                o.neighbors.resymmetrize = int(s.get("resymmetrize") == "true")
         if self.seed is not None:
             o.seed = self.seed
         kept = {"out": text(run, "out"), "method": self.method, "refine": self.refine,

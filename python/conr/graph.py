@@ -8,6 +8,7 @@ import numpy as np
 
 from ._arrays import address
 from ._library import InvalidError, check, context, integer, lib
+from .head import set_neighbors
 from .kmeans import BaseEstimator, ClusterMixin, KMeans, check_fitted
 
 
@@ -18,8 +19,8 @@ class GraphClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_clusters : int
-    k1, k2, layers, alpha, resymmetrize
-        Of the graph, as in conr.neighbors.
+    k, k1, k2, layers, alpha, resymmetrize
+        Of the graph, as in conr.neighbors; None for its defaults.
     random_state : int or None
         The seed; None means 1.
     device, threads
@@ -30,11 +31,13 @@ class GraphClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     labels_ : int32 [n]
     """
 
-    def __init__(self, n_clusters: int = 8, *, k1: int = 10, k2: int = 2, layers: int = 2,
-                 alpha: float = 2.0, resymmetrize: bool = True,
+    def __init__(self, n_clusters: int = 8, *, k: Optional[int] = None, k1: Optional[int] = None,
+                 k2: Optional[int] = None, layers: Optional[int] = None,
+                 alpha: Optional[float] = None, resymmetrize: Optional[bool] = None,
                  random_state: Optional[int] = None, device: str = "cpu",
                  threads: int = 0) -> None:
         self.n_clusters = n_clusters
+        self.k = k
         self.k1 = k1
         self.k2 = k2
         self.layers = layers
@@ -55,9 +58,8 @@ class GraphClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                                "give fewer clusters")
         o = lib.conr_graph_defaults()
         o.clusters, o.seed = clusters, self._seed()
-        near = o.neighbors
-        near.k1, near.k2, near.layers, near.alpha = self.k1, self.k2, self.layers, self.alpha
-        near.resymmetrize = int(self.resymmetrize)
+        set_neighbors(o.neighbors, k=self.k, k1=self.k1, k2=self.k2, layers=self.layers,
+                      alpha=self.alpha, resymmetrize=self.resymmetrize)
         labels = np.empty(len(x), np.int32)
         with context(self.device, self.threads) as c:
             check(lib.conr_graph(c.handle, address(x), *x.shape, byref(o), address(labels)))

@@ -13,6 +13,13 @@ from ._progress import TellProgress, reporter
 from ._settings import PathLike
 
 
+def set_neighbors(o: Any, **given: Any) -> None:
+    """The options that are not None."""
+    for name, value in given.items():
+        if value is not None:
+            setattr(o, name, int(value) if name == "resymmetrize" else value)
+
+
 class Head:
     """A trained head: calling it gives the refined features of any rows, [n, width], of length 1.
 
@@ -49,23 +56,23 @@ class Head:
         return f"<conr.Head {self.features} -> {self.width}>"
 
 
-def refine(features: Any, n_clusters: int = 10, *, epochs: int = 0, k: int = 10, k1: int = 10,
-           k2: int = 2, layers: int = 2, alpha: float = 2.0, resymmetrize: bool = True,
+def refine(features: Any, n_clusters: int = 10, *, epochs: int = 0, k: Optional[int] = None,
+           k1: Optional[int] = None, k2: Optional[int] = None, layers: Optional[int] = None,
+           alpha: Optional[float] = None, resymmetrize: Optional[bool] = None,
            seed: Optional[int] = None, device: str = "cpu", threads: int = 0,
            progress: TellProgress = False) -> Head:
     """Trains a head on features [n, d] with contextually affinitive neighborhoods of the whole set.
 
     n_clusters: of the pseudo labels that hold back rows on boundaries.  epochs: 0 to choose by n.
-    Others: as conr.neighbors.  head(features) are the refined features.
+    k to resymmetrize: as in conr.neighbors; None for the defaults of the head.  head(features) are the refined features.
     """
     x = matrix(features)
     o, handle = lib.conr_refine_defaults(), c_void_p()
     o.clusters, o.epochs = n_clusters, epochs
     if seed is not None:
         o.seed = seed
-    near = o.neighbors
-    near.k, near.k1, near.k2, near.layers, near.alpha = k, k1, k2, layers, alpha
-    near.resymmetrize = int(resymmetrize)
+    set_neighbors(o.neighbors, k=k, k1=k1, k2=k2, layers=layers, alpha=alpha,
+                  resymmetrize=resymmetrize)
     tell, close = reporter(progress)
     try:
         with context(device, threads, tell) as c:

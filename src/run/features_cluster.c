@@ -47,6 +47,17 @@ done:
     return rc;
 }
 
+/* What the caller gave, over the defaults. */
+static void set_neighbors(const features_run *r, conr_neighbors_options *o) {
+    const conr_neighbors_options *given = &r->to->neighbors;
+    if (given->k >= 0) o->k = given->k;
+    if (given->k1 >= 0) o->k1 = given->k1;
+    if (given->k2 >= 0) o->k2 = given->k2;
+    if (given->layers >= 0) o->layers = given->layers;
+    if (given->alpha >= 0) o->alpha = given->alpha;
+    if (given->resymmetrize >= 0) o->resymmetrize = given->resymmetrize;
+}
+
 /* The rows that are clustered: through the head, or the features themselves as unit rows. */
 static int make_rows(features_run *r) {
     int rc = 0;
@@ -56,7 +67,7 @@ static int make_rows(features_run *r) {
         int64_t takes;
         o.clusters = r->K;
         o.seed = (uint64_t)r->o.seed;
-        o.neighbors = r->to->neighbors;
+        set_neighbors(r, &o.neighbors);
         TRY(conr_refine(r->c, r->given, r->n, r->d, &o, &r->head));
         conr_head_about(r->head, &takes, &r->width);
     }
@@ -117,7 +128,7 @@ static int by_graph(features_run *r) {
     int rc = 0;
     conr_graph_options g = conr_graph_defaults();
     g.clusters = r->K;
-    g.neighbors = r->to->neighbors;
+    set_neighbors(r, &g.neighbors);
     g.seed = (uint64_t)r->o.seed;
     TRY(conr_graph(r->c, r->rows, r->n, r->width, &g, r->label));
     TRY(take_means(r));

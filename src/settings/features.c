@@ -78,8 +78,12 @@ void features_as_training(const features_options *o, train_options *t) {
     memcpy(t->device, o->device, sizeof t->device);
     t->long_tail = o->long_tail;
     t->clusters = o->clusters;
-    t->k = o->k, t->k1 = o->k1, t->k2 = o->k2;
-    t->alpha = o->alpha, t->layers = o->layers, t->resymmetrize = o->resymmetrize;
+    if (o->k > 0) t->k = o->k;
+    if (o->k1 > 0) t->k1 = o->k1;
+    if (o->k2 > 0) t->k2 = o->k2;
+    if (o->alpha >= 0) t->alpha = o->alpha;
+    if (o->layers >= 0) t->layers = o->layers;
+    if (o->resymmetrize >= 0) t->resymmetrize = o->resymmetrize;
     t->restarts = o->restarts;
     t->seed = o->seed;
 }

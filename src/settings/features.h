@@ -23,12 +23,12 @@
     X(T, WORD, method, "kmeans", "kmeans|graph", "what found the clusters") \
     X(T, BOOL, method_chosen, false, "the method was chosen by signs that need no labels") \
     X(T, WORD, refine, "none", "none|conaff", "conaff: a head was trained on the features before they were clustered") \
-    X(T, INT, k, 10, 1, 100000, "refine: neighbors a row is pulled towards, itself included") \
-    X(T, INT, k1, 10, 1, 100000, "neighbors that define the graph") \
-    X(T, INT, k2, 2, 1, 100000, "neighbors that pass messages, itself included") \
-    X(T, FLOAT, alpha, 2, 0, 1000, "exponent of the similarities in message passing") \
-    X(T, INT, layers, 2, 0, 100, "layers of message passing") \
-    X(T, BOOL, resymmetrize, true, "make the affinities symmetric again between layers") \
+    X(T, INT, k, -1, -1, 100000, "neighbors of a row, itself included; -1, here and below: the default of the head and of the graph") \
+    X(T, INT, k1, -1, -1, 100000, "neighbors that define the graph") \
+    X(T, INT, k2, -1, -1, 100000, "neighbors that pass messages, itself included") \
+    X(T, FLOAT, alpha, -1, -1, 1000, "exponent of the similarities in message passing") \
+    X(T, INT, layers, -1, -1, 100, "layers of message passing") \
+    X(T, INT, resymmetrize, -1, -1, 1, "1: make the affinities symmetric again between layers") \
     X(T, INT, restarts, 10, 1, 1000000, "restarts of k-means") \
     X(T, INT, seed, 1, 0, 2147483647, "seed of everything random") \
     X(T, TEXT, version, "", "version of conr") \
