@@ -6,6 +6,7 @@
 
 #include "conr.h"
 #include "data.h"
+#include "features.h"
 #include "progress.h"
 #include "recipe.h"
 #include "run.h"
@@ -19,6 +20,7 @@ static const flag flags[] = {
     {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
     {"out", "RUN", NULL, "the run folder to create"},
     {"budget", "TIME", NULL, "choose the number of epochs to take about this long: 10m, 2h"},
+    FEATURES_FLAGS,
     SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
@@ -159,6 +161,12 @@ static int run(const arguments *a) {
     if (!flag_text(a, "clusters"))
         return usage_error("--clusters: is missing; give a number or auto");
     if (!flag_text(a, "out")) return usage_error("--out: is missing; give a folder for the run");
+    if (features_wanted(a)) return features_cluster(a);
+    static const char *const others[] = {"paths", "refine", "method"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (flag_on(a, others[i]))
+            return usage_error("--%s: is for features; give --features F.npy, too", others[i]);
+    if (!operand(a, 0)) return usage_error("SRC: is missing; give images, or --features F.npy");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
         (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &budget))) ||
         (rc = run_refuse_begun(flag_text(a, "out"))) || (rc = sort_check(a)))
@@ -180,7 +188,7 @@ static int run(const arguments *a) {
 
 const verb verb_cluster = {
     .name = "cluster",
-    .operands = "SRC --clusters K --out RUN",
+    .operands = "SRC --clusters K --out RUN | [SRC] --features F.npy ... | RUN ...",
     .summary = "Cluster images: learn from them without labels, then group them",
     .text =
         "Chooses settings that suit the images and the device, prints them, trains, clusters, and\n"
@@ -188,8 +196,18 @@ const verb verb_cluster = {
         "boundary), the model, the features.\n"
         "Ctrl-C saves; conr train --resume --data SRC --out RUN continues.  conr assign finds the\n"
         "clusters of new images.  For what SRC may be, see conr help info.\n"
-        "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n",
-    .low = 1,
+        "With --features, somebody's features take the place of the training: row by row those of\n"
+        "the images in the order of conr info SRC --paths, or those that --paths names.  A head "
+        "is\n"
+        "trained on them (--refine conaff) and a method chosen (--method auto).  Without SRC "
+        "there\n"
+        "are no pictures.  conr assign then takes features.  A finished RUN in place of SRC is\n"
+        "clustered again, with another K or method.\n"
+        "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n"
+        "         conr cluster photos/ --features f.npy --clusters 10 --out runs/features\n"
+        "         conr cluster photos/ --features hog --clusters 10 --out runs/hog\n"
+        "         conr cluster runs/photos --clusters 12 --out runs/photos12\n",
+    .low = 0,
     .high = 1,
     .flags = flags,
     .run = run,

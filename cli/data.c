@@ -4,7 +4,9 @@
 #include "progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int data_options(const arguments *a, conr_images_options *out) {
     const char *labels = flag_text(a, "labels");
@@ -39,6 +41,32 @@ int data_refuse_output(const char *out, const char *input, const conr_images *m)
     if (conr_check_output(out, input) < 0 || (m && conr_images_check_output(m, out) < 0))
         return library_error();
     return EXIT_OK;
+}
+
+int data_embed_features(conr *c, const conr_clustering *k, const char *run, const char *file,
+                        float **rows, int64_t *n) {
+    conr_clustering_info about;
+    struct stat at;
+    float *x = NULL;
+    int64_t d;
+    int rc = EXIT_OK;
+    size_t length = strlen(file);
+    bool is_npy = length > 4 && !strcmp(file + length - 4, ".npy");
+    *rows = NULL;
+    conr_clustering_about(k, &about);
+    if (stat(file, &at) == 0 && (S_ISDIR(at.st_mode) || !is_npy))
+        return failed("%s: not features, but %s was made from features of another program (%s); "
+                      "give the features of these images, as a .npy file",
+                      file, run, *about.from ? about.from : "an array");
+    if (conr_read_features(file, &x, n, &d) < 0) return library_error();
+    *rows = malloc((size_t)*n * (size_t)about.width * sizeof **rows);
+    if (!*rows)
+        rc = failed("%s: out of memory; close other programs", file);
+    else if (conr_clustering_embed(c, k, x, *n, d, *rows) < 0)
+        rc = library_error();
+    conr_free(x);
+    if (rc) free(*rows), *rows = NULL;
+    return rc;
 }
 
 json_t *data_add_skipped(json_t *object, const conr_images *m) {

@@ -24,6 +24,11 @@ int data_open(conr *c, const char *src, const conr_images_options *o, conr_image
  * `input` (may be NULL), or a file of a run.  0, or an exit code after a message. */
 int data_refuse_output(const char *out, const char *input, const conr_images *m);
 
+/* Reads features from a file and embeds them as the run does: *rows [n,width], released by free.  0,
+ * or an exit code after a message. */
+int data_embed_features(conr *c, const conr_clustering *k, const char *run, const char *file,
+                        float **rows, int64_t *n);
+
 /* Adds how many images cannot be read, and the first of them, to the result of a verb. */
 json_t *data_add_skipped(json_t *object, const conr_images *m);
 

@@ -145,7 +145,8 @@ static void print_scores(const json_t *scores) {
         return;
     }
     printf("  scores ");
-    if (json_is_integer(epoch)) printf("  epoch %lld:", (long long)json_integer_value(epoch));
+    if (json_integer_value(epoch) > 0)
+        printf("  epoch %lld:", (long long)json_integer_value(epoch));
     print_score(scores, "nmi", "NMI");
     print_score(scores, "acc", "ACC");
     print_score(scores, "ari", "ARI");
@@ -207,6 +208,65 @@ static int describe_run(conr *c, const arguments *a) {
     return rc;
 }
 
+/* ---- a run made from features ---------------------------------------------------------------- */
+
+static json_t *made_json(const conr_clustering *k, const char *run, const json_t *scores) {
+    conr_clustering_info i;
+    const char *key, *value;
+    json_t *settings = json_object();
+    conr_clustering_about(k, &i);
+    for (int j = 0; conr_clustering_setting(k, j, &key, &value); j++)
+        settings = json_put(settings, key, json_name(value));
+    return json_pack("{so ss sb sO? so}", "run", json_name(run), "state", "finished", "finished", 1,
+                     "scores", scores, "made",
+                     json_pack("{ss ss ss so sI sI sI si so}", "takes", i.takes, "method", i.method,
+                               "refine", i.refine, "from", json_name(i.from), "n", (json_int_t)i.n,
+                               "d", (json_int_t)i.d, "features", (json_int_t)i.width, "clusters",
+                               i.clusters, "settings", settings));
+}
+
+static int print_made(const char *run, const conr_clustering *k, bool json) {
+    json_t *scores;
+    conr_clustering_info i;
+    const char *key, *value;
+    int rc = run_last_scores(run, &scores);
+    if (rc) return rc;
+    if (json) {
+        json_t *o = made_json(k, run, scores);
+        json_decref(scores);
+        return print_json(o);
+    }
+    conr_clustering_about(k, &i);
+    print_name(run);
+    printf(": a run made from features, finished\n");
+    print_scores(scores);
+    print_score(scores, "neighbor_agreement", "       neighbor agreement");
+    if (json_object_get(scores, "neighbor_agreement")) putchar('\n');
+    json_decref(scores);
+    printf("  clusters %d of %lld rows, by %s%s\n  takes    %s, %lld features each", i.clusters,
+           (long long)i.n, !strcmp(i.method, "graph") ? "graph" : "k-means",
+           !strcmp(i.refine, "conaff") ? ", refined by a head" : "",
+           !strcmp(i.takes, "features") ? "features"
+           : !strcmp(i.takes, "hog")    ? "images, through the built-in descriptor"
+                                        : "images, through the model",
+           (long long)i.d);
+    puts("\n  settings");
+    for (int j = 0; conr_clustering_setting(k, j, &key, &value); j++) {
+        printf("    %s: ", key);
+        print_name(value);
+        putchar('\n');
+    }
+    return finish_output();
+}
+
+static int describe_made(conr *c, const arguments *a) {
+    conr_clustering *k = NULL;
+    if (conr_clustering_open(c, operand(a, 0), &k) < 0) return library_error();
+    int rc = print_made(operand(a, 0), k, flag_on(a, "json"));
+    conr_clustering_close(k);
+    return rc;
+}
+
 static int run(const arguments *a) {
     int threads, rc;
     conr_images_options o; /* of a source; mistakes are reported for a run, too */
@@ -220,7 +280,11 @@ static int run(const arguments *a) {
                            "labels.csv");
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
     progress_start(c, flag_on(a, "quiet"));
-    rc = is_run ? describe_run(c, a) : describe_source(c, a);
+    int made = is_run ? conr_is_features_run(operand(a, 0)) : 0;
+    rc = made < 0 ? library_error()
+         : made   ? describe_made(c, a)
+         : is_run ? describe_run(c, a)
+                  : describe_source(c, a);
     conr_close(c);
     return rc;
 }

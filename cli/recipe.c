@@ -22,8 +22,7 @@ int recipe_read(const arguments *a, conr_settings *s) {
     return path && conr_settings_read(s, path) < 0 ? library_error() : EXIT_OK;
 }
 
-/* --clusters: a number, auto, or auto:LOW-HIGH. */
-static int set_clusters(const char *text, conr_settings *s) {
+int recipe_clusters(const char *text, conr_settings *s) {
     int low, high, end = 0;
     char number[32];
     if (sscanf(text, "auto:%9d-%9d%n", &low, &high, &end) == 2 && !text[end]) {
@@ -53,7 +52,7 @@ int recipe_flags(const arguments *a, conr_settings *s) {
     int rc = EXIT_OK;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs && rc == EXIT_OK; i++)
         if (flag_on(a, pairs[i][0])) rc = set(s, pairs[i][1], flag_text(a, pairs[i][0]));
-    if (rc == EXIT_OK && flag_on(a, "clusters")) rc = set_clusters(flag_text(a, "clusters"), s);
+    if (rc == EXIT_OK && flag_on(a, "clusters")) rc = recipe_clusters(flag_text(a, "clusters"), s);
     return rc;
 }
 

@@ -21,6 +21,10 @@ int recipe_read(const arguments *a, conr_settings *s);
 int recipe_flags(const arguments *a, conr_settings *s);
 int recipe_sets(const arguments *a, conr_settings *s);
 
+/* --clusters: a number, auto or auto:LOW-HIGH, as the settings clusters, clusters_low and
+ * clusters_high.  0, or an exit code after a message. */
+int recipe_clusters(const char *text, conr_settings *s);
+
 /* Whether a --set was given for this key. */
 bool recipe_names(const arguments *a, const char *key);
 

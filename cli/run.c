@@ -175,9 +175,9 @@ static bool is_long_tailed(const conr_images *m) {
 }
 
 static void print_files(const char *run) {
-    static const char *const names[] = {"labels.csv",        "embeddings.npy", "centroids.npy",
-                                        "model.safetensors", "report.html",    "log.jsonl",
-                                        "options.yaml"};
+    static const char *const names[] = {"labels.csv",        "embeddings.npy",   "centroids.npy",
+                                        "model.safetensors", "head.safetensors", "report.html",
+                                        "log.jsonl",         "options.yaml"};
     const char *between = ": ";
     print_name(run);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -256,6 +256,55 @@ int run_print(const char *run, const conr_images *m, const conr_train_result *r,
         rc = print_json(add_sizes(result_json(run, m, r, agreement), size, K));
     else
         rc = print_text(run, m, r, size, K, agreement);
+    free(size);
+    return rc;
+}
+
+static void print_made(const char *run, const conr_images *m, const conr_features_result *r,
+                       const int64_t *size, int K) {
+    char time[32];
+    if (r->labeled) {
+        printf("NMI %.4f  ACC %.4f  ARI %.4f  20-NN %.4f", r->scores.nmi, r->scores.acc,
+               r->scores.ari, r->knn);
+        if (m && is_long_tailed(m)) printf("  balanced ACC %.4f", r->scores.balanced_acc);
+        printf("\n%d clusters, %d classes", r->clusters, r->scores.classes);
+    } else {
+        printf("%d clusters", r->clusters);
+        if (isfinite(r->agreement)) printf(", neighbor agreement %.4f", r->agreement);
+        if (isfinite(r->silhouette)) printf(", silhouette %.4f", r->silhouette);
+    }
+    printf("; by %s\n", !strcmp(r->method, "graph") ? "graph" : "k-means");
+    if (!r->labeled) print_sizes(size, K);
+    printf("%lld %s, %lld features each, %s\n", (long long)r->n, m ? "images" : "rows",
+           (long long)r->d, time_text(r->seconds, time));
+    print_files(run);
+}
+
+int run_print_features(const char *run, const conr_images *m, const conr_features_result *r,
+                       bool json) {
+    int64_t *size;
+    int K = r->clusters, rc = cluster_sizes(run, &K, &size);
+    if (rc) return rc;
+    if (!json) {
+        print_made(run, m, r, size, K);
+        free(size);
+        return finish_output();
+    }
+    json_t *out = json_pack("{so si ss sI sI so}", "run", json_name(run), "clusters", r->clusters,
+                            "method", r->method, "n", (json_int_t)r->n, "d", (json_int_t)r->d,
+                            "seconds", json_number(r->seconds));
+    if (m) out = data_add_skipped(out, m);
+    if (r->labeled) {
+        out = json_put(out, "nmi", json_number(r->scores.nmi));
+        out = json_put(out, "acc", json_number(r->scores.acc));
+        out = json_put(out, "ari", json_number(r->scores.ari));
+        out = json_put(out, "balanced_acc", json_number(r->scores.balanced_acc));
+        out = json_put(out, "knn", json_number(r->knn));
+        out = json_put(out, "classes", json_integer(r->scores.classes));
+    }
+    out = json_put(out, "silhouette", json_number(r->silhouette));
+    out = json_put(out, "neighbor_agreement", json_number(r->agreement));
+    rc = print_json(add_sizes(out, size, K));
     free(size);
     return rc;
 }

@@ -30,6 +30,10 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
 /* Prints the result of a training, as text or as JSON.  0, or an exit code after a message. */
 int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json);
 
+/* The same for a run made from features; m: NULL if there are no images. */
+int run_print_features(const char *run, const conr_images *m, const conr_features_result *r,
+                       bool json);
+
 /* The result of a finished run, read from its files. */
 int run_print_finished(const char *run, bool json);
 

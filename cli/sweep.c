@@ -7,6 +7,7 @@
 
 #include "conr.h"
 #include "data.h"
+#include "features.h"
 #include "progress.h"
 #include "recipe.h"
 #include "run.h"
@@ -28,6 +29,7 @@ static const flag flags[] = {
     {"from", "RUN[@EPOCH]", NULL, "start every run from this checkpoint"},
     {"stage", "2", NULL, "with --from: enter stage 2 at once"},
     {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
+    FEATURES_FLAGS,
     DATA_FLAGS,
     {0},
 };
@@ -51,16 +53,19 @@ typedef struct sweep {
     conr_train_options options;
     conr_settings *base; /* shared by all runs */
     conr *c;
+    bool of_features;              /* --features in place of trainings; */
+    features features;             /* read once */
     conr_images *images;           /* opened once, unless the grid changes the selection */
     char chosen[4 * SETTING_SIZE]; /* the selection that is open */
     json_t *report;                /* sweep.json */
     int n_failed;
 } sweep;
 
-/* Columns of the table, if the runs have them: without labels only the silhouette. */
-static const char *const scores_of[] = {"nmi", "acc", "ari", "knn", "silhouette"};
-static const char *const titles[] = {"NMI", "ACC", "ARI", "20-NN", "silhouette"};
-enum { N_SCORES = 5 };
+/* Columns of the table, if the runs have them: without labels only the last two. */
+static const char *const scores_of[] = {"nmi", "acc",        "ari",
+                                        "knn", "silhouette", "neighbor_agreement"};
+static const char *const titles[] = {"NMI", "ACC", "ARI", "20-NN", "silhouette", "agreement"};
+enum { N_SCORES = 6 };
 
 /* ---- the grid -------------------------------------------------------------------------------- */
 
@@ -100,6 +105,10 @@ static int read_grid(sweep *w) {
         for (int j = 0; j < w->n_axes; j++)
             if (!strcmp(w->axis[j].key, x->key))
                 return usage_error("--grid %s: given twice; give all its values at once", x->key);
+        if (w->of_features && !features_has_key(x->key) && strcmp(x->key, "clusters"))
+            return usage_error("--grid %s: no setting of clusters of features; clusters, k, k1, "
+                               "k2, alpha, layers, resymmetrize and restarts are",
+                               x->key);
         if (recipe_names(w->a, x->key))
             return usage_error("--grid %s: also given by --set; leave one out", x->key);
         w->n_axes++;
@@ -211,7 +220,8 @@ static int check_shared(const sweep *w, const json_t *settings, const char *from
 
 static int begin_report(sweep *w) {
     json_t *grid = json_object(), *settings = recipe_json(w->base);
-    const char *from = w->options.from;
+    const char *from = w->options.from, *data = flag_text(w->a, "data");
+    if (w->of_features) from = flag_text(w->a, "features"); /* runs of others are refused */
     run_make_parents(w->out);
     if (mkdir(w->out, 0777) && errno != EEXIST) {
         json_decref(grid);
@@ -227,9 +237,9 @@ static int begin_report(sweep *w) {
     int rc = check_shared(w, settings, from);
     w->report =
         json_pack("{ss so so so si si so so}", "version", conr_version(), "data",
-                  json_name(flag_text(w->a, "data")), "from", from ? json_name(from) : json_null(),
-                  "grid", grid, "seeds", w->seeds, "first_seed", w->seed, "settings", settings,
-                  "combinations", json_array());
+                  data ? json_name(data) : json_null(), "from",
+                  from ? json_name(from) : json_null(), "grid", grid, "seeds", w->seeds,
+                  "first_seed", w->seed, "settings", settings, "combinations", json_array());
     if (!w->report) return failed("sweep.json: out of memory; close other programs");
     /* written first: what all runs will share */
     return rc == EXIT_OK && !run_has(w->out, "sweep.json") ? save_report(w) : rc;
@@ -261,6 +271,16 @@ static bool is_lasting(int code) {
            code == CONR_ENOMEM;
 }
 
+static int do_features(sweep *w, const conr_settings *s, const char *run, int *why) {
+    conr_features_options o;
+    conr_features_result result;
+    int rc = features_options(w->a, s, true, &o);
+    o.out = run;
+    o.no_report = 1;
+    if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s\n", run);
+    return rc ? rc : features_run(w->a, w->c, &w->features, &o, &result, why);
+}
+
 /* Does one run unless it is finished; *out is its entry in the report.  *lasting: the sweep must
  * end. */
 static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasting) {
@@ -275,13 +295,15 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
     o.out = run;
     o.resume = run_has(run, "options.yaml");
     if (o.resume) o.from = NULL, o.stage = 0;
-    if (rc == EXIT_OK && !run_done(run)) {
+    if (rc == EXIT_OK && !run_done(run) && w->of_features) {
+        rc = do_features(w, s, run, &why);
+    } else if (rc == EXIT_OK && !run_done(run)) {
         if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s%s\n", run, o.resume ? " continues" : "");
         if ((rc = open_images(w, s)) == EXIT_OK)
             rc = run_train(w->c, flag_text(w->a, "data"), w->images, s, &o,
                            "repeat the command to continue", &result, &why);
     }
-    *lasting = rc != EXIT_OK && (!w->images || is_lasting(why));
+    *lasting = rc != EXIT_OK && ((!w->images && !w->of_features) || is_lasting(why));
     if (rc == EXIT_OK && (rc = run_last_scores(run, &scores))) *lasting = true;
     *out = json_pack("{so si so so}", "run", json_name(run), "seed", seed, "scores",
                      scores ? scores : json_null(), "error",
@@ -411,13 +433,26 @@ static int finish(sweep *w) {
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
+static int check_features(const arguments *a) {
+    if (flag_on(a, "from") || flag_on(a, "stage"))
+        return usage_error("--from, --stage: are for trainings; leave them out with --features");
+    if (!strcmp(flag_text(a, "features"), "hog") && !flag_text(a, "data"))
+        return usage_error("--features hog: describes images; give --data SRC, too");
+    return features_check_flags(a, false);
+}
+
 static int read_all(sweep *w) {
     const arguments *a = w->a;
     int rc;
-    if (!flag_text(a, "recipe"))
+    w->of_features = flag_on(a, "features");
+    if (w->of_features && (rc = check_features(a))) return rc;
+    if (!w->of_features && (flag_on(a, "method") || flag_on(a, "refine") || flag_on(a, "paths")))
+        return usage_error("--method, --refine, --paths: are for features; give --features F.npy");
+    if (!w->of_features && !flag_text(a, "recipe"))
         return usage_error(
             "--recipe: is missing; give one of recipes/, or the options.yaml of a run");
-    if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
+    if (!w->of_features && !flag_text(a, "data"))
+        return usage_error("--data: is missing; give the images");
     if (!w->out) return usage_error("--out: is missing; give a folder for the runs");
     if ((rc = run_refuse_begun(w->out))) return rc;
     w->options = conr_train_defaults();
@@ -446,12 +481,14 @@ static int run(const arguments *a) {
     }
     progress_start(w.c, flag_on(a, "quiet"));
     if ((rc = begin_report(&w))) goto done;
+    if (w.of_features && (rc = features_open(a, w.c, flag_text(a, "data"), &w.features))) goto done;
     for (int i = 0; i < w.n_combinations; i++)
         if ((rc = do_combination(&w, i))) goto done;
     rc = finish(&w);
 done:
     json_decref(w.report);
     conr_images_close(w.images);
+    features_close(&w.features);
     conr_settings_free(w.base);
     conr_close(w.c);
     return rc;
@@ -459,16 +496,19 @@ done:
 
 const verb verb_sweep = {
     .name = "sweep",
-    .operands = "--recipe FILE --data SRC --grid KEY=A,B [--seeds N] --out DIR",
+    .operands =
+        "--recipe FILE --data SRC --grid KEY=A,B [--seeds N] --out DIR | --features F.npy ...",
     .summary = "Run a recipe many times: a grid of settings, several seeds, one table",
     .text =
         "Each run has a folder DIR/KEY=A,seed=1.  Finished runs are not repeated and unfinished\n"
         "ones are resumed: after an interruption, repeat the command.  Writes DIR/sweep.json\n"
         "(everything) and DIR/table.md (mean and deviation over the seeds); conr report DIR draws\n"
-        "them.\n"
+        "them.  With --features each run clusters features in place of training (conr help\n"
+        "cluster); --data, the images whose features they are, may be missing.\n"
         "\nExample: conr sweep --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
         "             --from runs/cifar10@800 --stage 2 --grid fr0=0.7,0.8,0.9,1 --seeds 3 \\\n"
-        "             --out runs/fr0\n",
+        "             --out runs/fr0\n"
+        "         conr sweep --features f.npy --clusters 10 --grid k1=5,10,20 --out runs/k1\n",
     .flags = flags,
     .run = run,
 };

@@ -640,8 +640,9 @@ typedef struct conr_model_info {
     const float *centroids;          /* [K,d], or NULL */
 } conr_model_info;
 
-/* Opens a run folder, or just a model.safetensors (then without centroids).  *out is released by
- * conr_model_close. */
+/* Opens a run folder, or just a model.safetensors (then without centroids), or RUN@EPOCH: the
+ * network of the finished training RUN as its checkpoint of that epoch has it (also without).  *out
+ * is released by conr_model_close. */
 CONR_API int conr_model_open(conr *c, const char *path, conr_model **out);
 CONR_API void conr_model_close(conr_model *m); /* NULL is fine */
 CONR_API void conr_model_about(const conr_model *m, conr_model_info *out);
@@ -674,6 +675,107 @@ CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *label
 
 /* Fails if conr_sort_images would refuse the folder: for use before long work. */
 CONR_API int conr_sort_check(const char *folder);
+
+/* ---- runs made from features ----------------------------------------------------------------- */
+
+typedef struct conr_features_options {
+    const char *out;  /* the run folder; created if it does not exist */
+    const char *from; /* the file that the features were read from, for the record; NULL: none */
+    const char
+        *method; /* "kmeans", "graph" (conr_graph), or "auto": by signs that need no labels */
+    const char *refine; /* "conaff": train a head on the features first (conr_refine); "none" */
+    int clusters;       /* K; 0: estimate it (conr_choose_clusters), */
+    int low, high;      /* from low to high; a high above n is cut to n */
+    int restarts;       /* of k-means */
+    conr_neighbors_options neighbors; /* of the head and of the graph; fields that are -1 keep
+                                         the defaults of each */
+    uint64_t seed;                    /* at most 2147483647 */
+    conr_images_options selection;    /* that the images were opened with, for later reports */
+    int no_report;                    /* 1: do not write report.html; conr_report can do so later */
+} conr_features_options;
+
+/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */
+CONR_API conr_features_options conr_features_defaults(void);
+
+typedef struct conr_features_result {
+    int clusters;
+    const char *method; /* "kmeans" or "graph"; static */
+    int64_t n, d;       /* rows, and features per row after refining */
+    double seconds;     /* of this call */
+    int labeled;        /* 1: scores and knn are valid */
+    conr_scores scores;
+    double knn;        /* 20-nearest-neighbor accuracy */
+    double silhouette; /* of the final clusters; NaN if there is only one */
+    double agreement;  /* the share of a row's 20 nearest rows, by the features as they were given,
+                          that are in its cluster; NaN for a single row */
+} conr_features_result;
+
+/* Clusters features in place of training, and writes a run folder as conr_train does, with
+ * head.safetensors (if refined) in place of model and checkpoint.
+ *   images    whose features they are, row by row; NULL: none, and a report without pictures.
+ *             Their labels score the result.
+ *   features  [n,d]; NULL: the images are described (conr_describe; unreadable ones are dropped)
+ *   names     [n], for labels.csv, without images; NULL: FILE#0, FILE#1, ... after o->from
+ * A call that fails or is stopped can be repeated with the same folder. */
+CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *features, int64_t n,
+                                   int64_t d, const char *const *names,
+                                   const conr_features_options *o, conr_features_result *result);
+
+/* Clusters the embeddings of a finished run again, into another folder: another K, another method,
+ * nothing trained.  What embeds new images or features goes along.  o->refine must be "none";
+ * o->from and o->selection are ignored. */
+CONR_API int conr_cluster_again(conr *c, const char *run, const conr_features_options *o,
+                                conr_features_result *result);
+
+/* 1: the folder holds a run made from features; 0: it does not; or a CONR_E* code. */
+CONR_API int conr_is_features_run(const char *run);
+
+/* The clusters of a finished run of any kind, for rows and images that it has not seen. */
+typedef struct conr_clustering conr_clustering;
+
+/* Strings belong to the clustering. */
+typedef struct conr_clustering_info {
+    const char *takes;  /* "features": somebody's; "hog", "model": images, through the descriptor or
+                           the trained model */
+    const char *method; /* "kmeans", "graph" */
+    const char *refine; /* "none", "conaff" */
+    const char *from;   /* the file or the run that it was made from; "": not known */
+    int64_t n;          /* rows that were clustered */
+    int64_t d, width;   /* features per row that it takes, and that it clusters */
+    int clusters;
+} conr_clustering_info;
+
+/* *out is released by conr_clustering_close. */
+CONR_API int conr_clustering_open(conr *c, const char *run, conr_clustering **out);
+CONR_API void conr_clustering_close(conr_clustering *m); /* NULL is fine */
+CONR_API void conr_clustering_about(const conr_clustering *m, conr_clustering_info *out);
+
+/* Setting i = 0, 1, ... of a run made from features, key and value as in its options.yaml.  Returns
+ * 0 past the last one (and for a training), else nonzero.  Valid until the next call in the same
+ * thread. */
+CONR_API int conr_clustering_setting(const conr_clustering *m, int i, const char **key,
+                                     const char **value);
+
+/* Features as the run clusters them: through its head, unit rows.  features: [n,d]; out: [n,width].
+ */
+CONR_API int conr_clustering_embed(conr *c, const conr_clustering *m, const float *features,
+                                   int64_t n, int64_t d, float *out);
+
+/* The same for images, if the run takes images.  Unreadable ones are dropped from `images`.  *out
+ * [n,width] is released by conr_free. */
+CONR_API int conr_clustering_images(conr *c, const conr_clustering *m, conr_images *images,
+                                    float **out, int64_t *n);
+
+/* The clusters of embedded rows [n,width]: labels, distances (1 - cos to the centroid) and boundary
+ * ratios: [n]. */
+CONR_API int conr_clustering_assign(conr *c, const conr_clustering *m, const float *rows, int64_t n,
+                                    int32_t *labels, float *distances, float *boundary);
+
+/* conr_write_clusters for rows without images.  names: [n], or NULL: from#0, from#1, ...; truth:
+ * [n], -1: unknown, or NULL. */
+CONR_API int conr_write_rows(const char *path, const char *const *names, const char *from,
+                             const int64_t *truth, const int32_t *labels, const float *distances,
+                             const float *boundary, int64_t n);
 
 /* ---- reports --------------------------------------------------------------------------------- */
 

@@ -149,7 +149,13 @@ def check(b, path, width, theme):
     if took > SLOWEST:
         complain(page, f'opens in {took:.1f} s')
     compared = not b.find_elements(By.ID, 'clusters')
-    for part in ('table', 'curves', 'runs') if compared else ('summary', 'clusters', 'map', 'neighbors', 'curves', 'settings'):
+    parts = ['table', 'curves', 'runs'] if compared else ['summary', 'clusters', 'map', 'neighbors', 'curves', 'settings']
+    # clusters of features without labels have nothing to draw, and then no link to it either
+    if b.find_elements(By.XPATH, "//p[contains(., 'Features: ')]") and not b.find_elements(By.CSS_SELECTOR, 'table td.hit'):
+        parts.remove('curves')
+        if b.find_elements(By.CSS_SELECTOR, '#curves, a[href="#curves"]'):
+            complain(page, 'has curves of nothing')
+    for part in parts:
         if not b.find_elements(By.ID, part):
             complain(page, f'lacks {part}')
     if b.find_elements(By.CSS_SELECTOR, 'script[src], link[rel=stylesheet], iframe'):

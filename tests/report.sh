@@ -66,4 +66,8 @@ grep -q 'without pictures' out.txt && grep -q 'No pictures' gone/report.html || 
 "$conr" sweep --recipe tiny.yaml --data named --grid fr0=0.7,0.9 --seeds 2 --set epochs=3 --out swept --quiet >/dev/null 2>&1
 "$conr" report swept --quiet >/dev/null
 "$conr" report labeled plain --out two.html --quiet >/dev/null
-/usr/bin/python3 "$here/report.py" labeled/report.html plain/report.html gone/report.html swept/report.html two.html
+# from features, with images and without: the embeddings of the runs above stand in for somebody's
+made=(--refine none --method kmeans --quiet)
+"$conr" cluster named --features labeled/embeddings.npy --clusters 10 --out made "${made[@]}" >/dev/null
+"$conr" cluster --features plain/embeddings.npy --clusters 3 --out rows "${made[@]}" >/dev/null
+/usr/bin/python3 "$here/report.py" made/report.html rows/report.html labeled/report.html plain/report.html gone/report.html swept/report.html two.html

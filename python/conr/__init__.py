@@ -6,6 +6,7 @@
     labels = conr.KMeans(10).fit_predict(features)       # in scikit-learn's style
     conr.metrics.nmi(truth, labels)
     model = conr.DeepCluster(10, budget="10m").fit("photos/")
+    model = conr.DeepCluster(10).fit(features, images=paths)   # somebody's features, no training
 
 conr.torch has the loss for your own training loop; python -m conr.convert converts checkpoints of
 other programs.  Errors of the library are raised as conr.Error, with its message.
@@ -22,19 +23,26 @@ from .features import (Assignment, assign, boundary, boundary_fraction, boundary
 from .safetensors import read_safetensors, write_safetensors
 
 if TYPE_CHECKING:
+    from ._encode import encode
     from ._settings import recipes, settings
+    from .clustering import Clustering
     from .deep import DeepCluster, read_log
+    from .graph import GraphClustering
+    from .head import Head, refine
     from .kmeans import KMeans
     from .model import Model, TrainingWarning, load
 
 __version__ = version()
 __all__ = ["neighbors", "boundary", "boundary_keep", "boundary_fraction", "assign", "Assignment",
-           "choose_clusters", "KMeans", "metrics", "DeepCluster", "Model", "load", "read_log",
+           "choose_clusters", "KMeans", "metrics", "DeepCluster", "Clustering",
+           "GraphClustering", "Head", "refine", "encode", "Model", "load", "read_log",
            "recipes", "settings", "read_safetensors", "write_safetensors", "Progress", "Error",
            "InvalidError", "NoMemoryError", "FileError", "FormatError", "DeviceError",
            "NumberError", "Stopped", "TrainingWarning", "__version__"]
 
-_later = {"KMeans": "kmeans", "DeepCluster": "deep", "Model": "model", "load": "model",
+_later = {"KMeans": "kmeans", "Clustering": "clustering", "GraphClustering": "graph",
+          "Head": "head", "refine": "head", "encode": "_encode",
+          "DeepCluster": "deep", "Model": "model", "load": "model",
           "read_log": "deep", "recipes": "_settings", "settings": "_settings",
           "TrainingWarning": "model"}
 

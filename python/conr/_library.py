@@ -156,6 +156,34 @@ class CTrainResult(Structure):
                 ("silhouette", c_double)]
 
 
+class CGraphOptions(_Options):
+    _fields_ = [("clusters", c_int), ("neighbors", CNeighborsOptions), ("seed", c_uint64)]
+
+
+class CRefineOptions(_Options):
+    _fields_ = [("clusters", c_int), ("epochs", c_int), ("seed", c_uint64),
+                ("neighbors", CNeighborsOptions)]
+
+
+class CFeaturesOptions(_Options):
+    _fields_ = [("out", c_char_p), ("from_", c_char_p), ("method", c_char_p),
+                ("refine", c_char_p), ("clusters", c_int), ("low", c_int), ("high", c_int),
+                ("restarts", c_int), ("neighbors", CNeighborsOptions), ("seed", c_uint64),
+                ("selection", CImagesOptions), ("no_report", c_int)]
+
+
+class CFeaturesResult(Structure):
+    _fields_ = [("clusters", c_int), ("method", c_char_p), ("n", c_int64), ("d", c_int64),
+                ("seconds", c_double), ("labeled", c_int), ("scores", CScores), ("knn", c_double),
+                ("silhouette", c_double), ("agreement", c_double)]
+
+
+class CClusteringInfo(Structure):
+    _fields_ = [("takes", c_char_p), ("method", c_char_p), ("refine", c_char_p),
+                ("from_", c_char_p), ("n", c_int64), ("d", c_int64), ("width", c_int64),
+                ("clusters", c_int)]
+
+
 class CModelInfo(Structure):
     _fields_ = [("encoder", c_char_p), ("framework", c_char_p), ("size", c_int),
                 ("channels", c_int), ("features", c_int), ("clusters", c_int),
@@ -228,6 +256,30 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
     "conr_model_open": (c_int, [_handle, c_char_p, POINTER(_handle)]),
     "conr_model_close": (None, [_handle]),
     "conr_model_about": (None, [_handle, POINTER(CModelInfo)]),
+    "conr_graph_defaults": (CGraphOptions, []),
+    "conr_graph": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CGraphOptions), _array]),
+    "conr_graph_assign": (c_int, [_handle, _array, _array, c_int64, c_int64, c_int, _array,
+                                  c_int64, _array]),
+    "conr_refine_defaults": (CRefineOptions, []),
+    "conr_refine": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CRefineOptions),
+                            POINTER(_handle)]),
+    "conr_head_close": (None, [_handle]),
+    "conr_head_about": (None, [_handle, POINTER(c_int64), POINTER(c_int64)]),
+    "conr_head_apply": (c_int, [_handle, _handle, _array, c_int64, c_int64, _array]),
+    "conr_head_save": (c_int, [_handle, c_char_p]),
+    "conr_head_open": (c_int, [_handle, c_char_p, POINTER(_handle)]),
+    "conr_features_defaults": (CFeaturesOptions, []),
+    "conr_cluster_features": (c_int, [_handle, _handle, _array, c_int64, c_int64,
+                                      POINTER(c_char_p), POINTER(CFeaturesOptions),
+                                      POINTER(CFeaturesResult)]),
+    "conr_is_features_run": (c_int, [c_char_p]),
+    "conr_clustering_open": (c_int, [_handle, c_char_p, POINTER(_handle)]),
+    "conr_clustering_close": (None, [_handle]),
+    "conr_clustering_about": (None, [_handle, POINTER(CClusteringInfo)]),
+    "conr_clustering_embed": (c_int, [_handle, _handle, _array, c_int64, c_int64, _array]),
+    "conr_clustering_images": (c_int, [_handle, _handle, _handle, POINTER(POINTER(c_float)),
+                                       POINTER(c_int64)]),
+    "conr_clustering_assign": (c_int, [_handle, _handle, _array, c_int64, _array, _array, _array]),
     "conr_embed": (c_int, [_handle, _handle, _handle, POINTER(POINTER(c_float)), POINTER(c_int64),
                            POINTER(c_int64)]),
 }

@@ -1,6 +1,7 @@
 """DeepCluster: learns from images without labels and clusters them, in scikit-learn's style."""
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -15,15 +16,22 @@ from typing import Any, Dict, List, Optional, Union
 import numpy as np
 
 from . import _html
+from ._arrays import address, matrix
+from ._encode import encode, is_features
 from ._images import Images, is_path, opened, thumbnails
-from ._library import (CScores, CTrainResult, Context, Error, FileError, InvalidError, OnChoice,
-                       check, check_output, context, lib, text)
+from ._library import (CFeaturesResult, CScores, CTrainResult, Context, Error, FileError,
+                       InvalidError, OnChoice, check, check_output, context, lib, text)
 from ._progress import TellProgress, reporter
 from ._settings import PathLike, Settings, all_settings, recipes, seconds, settings
 from .model import Model, TrainingWarning, _reopen, load, warn_skipped
 from .safetensors import write_safetensors
 
 __all__ = ["DeepCluster", "Model", "TrainingWarning", "load", "read_log", "recipes", "settings"]
+
+
+#: the settings that clusters of features have
+FEATURES_KEYS = ("k", "k1", "k2", "alpha", "layers", "resymmetrize", "restarts", "clusters_low",
+                 "clusters_high")
 
 
 class _Scratch:
@@ -55,11 +63,17 @@ class DeepCluster:
         Initial weights of the encoder, under torchvision's names.
     device, threads, seed
         'auto', 'cpu', 'cuda' or 'cuda:N'; 0 for all cores; the same seed gives the same bits.
+    refine, method
+        For features: None for the defaults of `conr cluster --features`, else 'conaff' or 'none',
+        and 'kmeans', 'graph' or 'auto'.
     progress : bool or callable
         True: a tqdm bar if tqdm is installed, else a line on stderr.  A callable gets
         conr.Progress records; if it raises, training stops.
     **settings
-        Any setting from conr.settings(), e.g. epochs=100, k1=20.
+        Any setting from conr.settings(), e.g. epochs=100, k1=20.  encoder may also be somebody's
+        trained network, whose features are then clustered (conr.encode says how it is called): a
+        callable, a torch.nn.Module or an onnxruntime session; size, 224 unless given, is the side
+        of the images it sees.
 
     Attributes
     ----------
@@ -73,10 +87,12 @@ class DeepCluster:
                  recipe: Optional[PathLike] = None, out: Optional[PathLike] = None,
                  init: Any = None, device: str = "auto", threads: int = 0,
                  seed: Optional[int] = None, progress: TellProgress = True,
+                 refine: Optional[str] = None, method: Optional[str] = None,
                  **settings: Any) -> None:
         self.n_clusters, self.budget, self.recipe, self.out = n_clusters, budget, recipe, out
         self.init, self.device, self.threads, self.seed = init, device, threads, seed
         self.progress, self.settings = progress, settings
+        self.refine, self.method = refine, method
         self._scratch: Any = None  # the temporary folder, if there is no out
         known = {s["key"] for s in all_settings()}
         for key in settings:
@@ -84,7 +100,7 @@ class DeepCluster:
                 raise InvalidError(f"{key}: no such setting; conr.settings() lists them")
 
     _own = ("n_clusters", "budget", "recipe", "out", "init", "device", "threads", "seed",
-            "progress")
+            "progress", "refine", "method")
 
     # -- parameters, as in scikit-learn
 
@@ -102,13 +118,25 @@ class DeepCluster:
 
     # -- fitting
 
-    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> "DeepCluster":
-        """Trains on images and clusters them.
+    def fit(self, X: Any, y: Any = None, *, images: Any = None,
+            resume: bool = False) -> "DeepCluster":
+        """Trains on images and clusters them; or clusters features, without a training.
 
         X: a path (folder of images, data set, .npy, list), a list of paths, or uint8 images
         [n, h, w] or [n, h, w, 3].  y is ignored.  Ctrl-C stops cleanly and saves; resume=True
         continues where the last fit, or the run in `out`, was stopped.
+
+        X may also be features: numbers [n, d], or with `images` the path of a .npy file.  images:
+        whose features they are, row by row, as X above; None: the report has no pictures.
         """
+        encoder = self._encoder()
+        if encoder is not None and images is None:
+            X, images = self._encode(X)
+        if images is not None or is_features(X):
+            return self._fit_features(X, images, resume)
+        for name in ("refine", "method"):
+            if getattr(self, name) is not None:
+                raise InvalidError(f"{name}: is for features; fit(features), or leave it out")
         tell, close = reporter(self.progress)
         with tempfile.TemporaryDirectory(prefix="conr-init-") as scratch, Settings() as s:
             run = self._folder(resume)
@@ -120,6 +148,76 @@ class DeepCluster:
         self._source = X
         self._collect(run)
         return self
+
+    # -- features in place of a training
+
+    def _encoder(self) -> Any:
+        """Somebody's network, in place of the name of one of ours."""
+        given = self.settings.get("encoder")
+        return None if given is None or isinstance(given, str) else given
+
+    def _encode(self, X: Any) -> Any:
+        return encode(self._encoder(), X, size=self.settings.get("size", 224),
+                      threads=self.threads)
+
+    def _fit_features(self, X: Any, images: Any, resume: bool) -> "DeepCluster":
+        x = matrix(np.load(X, allow_pickle=False) if is_path(X) else X)
+        self._refuse_training(resume)
+        run = self._folder(False)
+        tell, close = reporter(self.progress)
+        o, result = lib.conr_features_defaults(), CFeaturesResult()
+        with Settings() as s:
+            s.set("clusters", 0 if self.n_clusters == "auto" else self.n_clusters)
+            for key, value in self.settings.items():
+                if key not in ("encoder", "size"):
+                    s.set(key, value)
+            o.clusters, o.low = int(s.get("clusters")), int(s.get("clusters_low"))
+            o.high, o.restarts = int(s.get("clusters_high")), int(s.get("restarts"))
+            for key in ("k", "k1", "k2", "layers"):  # else the head and the graph have their own
+                if key in self.settings:
+                    setattr(o.neighbors, key, int(s.get(key)))
+            if "alpha" in self.settings:
+                o.neighbors.alpha = float(s.get("alpha"))
+            if "resymmetrize" in self.settings:
+                o.neighbors.resymmetrize = int(s.get("resymmetrize") == "true")
+        if self.seed is not None:
+            o.seed = self.seed
+        kept = {"out": text(run, "out"), "method": self.method, "refine": self.refine,
+                "from_": text(X, "features") if is_path(X) else None}
+        for name, value in kept.items():
+            if value is not None:
+                setattr(o, name, value if isinstance(value, bytes) else text(value, name))
+        try:
+            with context(self.device, self.threads, tell) as c, contextlib.ExitStack() as stack:
+                m = None if images is None else stack.enter_context(opened(c, images))
+                check(lib.conr_cluster_features(c.handle, m.handle if m else None, address(x),
+                                                *x.shape, None, byref(o), byref(result)))
+                if m:
+                    warn_skipped(m)
+        finally:
+            close()
+        self.chosen_ = []
+        self._take(result, CFeaturesResult)
+        self.result_["method"] = result.method.decode()
+        self._source = images
+        self._collect(run)
+        return self
+
+    def _refuse_training(self, resume: bool) -> None:
+        """What only a training has must not be ignored in silence."""
+        given = [name for name in ("budget", "recipe", "init") if getattr(self, name) is not None]
+        given += [key for key in self.settings if key not in FEATURES_KEYS
+                  and not (key in ("encoder", "size") and self._encoder() is not None)]
+        if given or resume:
+            raise InvalidError(f"{(given + ['resume'])[0]}: is for a training, and features need "
+                               "none; leave it out")
+
+    def _take(self, result: Any, of: Any) -> None:
+        self.result_ = {f[0]: getattr(result, f[0]) for f in of._fields_
+                        if f[0] not in ("scores", "labeled")}
+        self.scores_: Dict[str, Any] = {}
+        if result.labeled:
+            self.scores_ = {f[0]: getattr(result.scores, f[0]) for f in CScores._fields_}
 
     def _folder(self, resume: bool) -> Path:
         if self.out is not None:
@@ -153,11 +251,7 @@ class DeepCluster:
                                                                                      o.budget)
             check(lib.conr_train(c.handle, m.handle, s.handle, byref(o), byref(result)))
             warn_skipped(m)
-        self.result_ = {f[0]: getattr(result, f[0]) for f in CTrainResult._fields_
-                        if f[0] not in ("scores", "labeled")}
-        self.scores_: Dict[str, Any] = {}
-        if result.labeled:
-            self.scores_ = {f[0]: getattr(result.scores, f[0]) for f in CScores._fields_}
+        self._take(result, CTrainResult)
 
     def _fill(self, s: Settings) -> None:
         """Sets the recipe, then K and the seed, then all settings given."""
@@ -214,21 +308,25 @@ class DeepCluster:
             raise InvalidError("DeepCluster: not fitted yet; call fit first")
         return self.model_
 
-    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_predict(self, X: Any, y: Any = None, *, images: Any = None) -> np.ndarray:
         """fit, then labels_."""
-        return self.fit(X).labels_
+        return self.fit(X, images=images).labels_
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: Any = None, *, images: Any = None) -> np.ndarray:
         """fit, then the features of the same images."""
-        return self.fit(X).embedding_
+        return self.fit(X, images=images).embedding_
 
     def predict(self, X: Any) -> np.ndarray:
-        """Clusters of images, int32 [n]."""
-        return self._fitted().predict(X)
+        """Clusters of images, int32 [n]; of features, if those were clustered."""
+        return self._fitted().predict(self._rows(X))
 
     def transform(self, X: Any) -> np.ndarray:
-        """Features of images, float32 [n, d], rows of length 1."""
-        return self._fitted().embed(X)
+        """Features of images, float32 [n, d], rows of length 1; of features, as they were
+        clustered."""
+        return self._fitted().embed(self._rows(X))
+
+    def _rows(self, X: Any) -> Any:
+        return X if self._encoder() is None or is_features(X) else self._encode(X)[0]
 
     embed = transform
 
@@ -282,7 +380,8 @@ class DeepCluster:
         if self.scores_:
             text += "; " + ", ".join(f"{k.upper()} {self.scores_[k]:.4f}"
                                      for k in ("nmi", "acc", "ari"))
-        return text + f"; {self.result_['epochs']} epochs in {self.result_['seconds']:.0f} s"
+        epochs = f"{self.result_['epochs']} epochs in " if "epochs" in self.result_ else ""
+        return text + f"; {epochs}{self.result_['seconds']:.0f} s"
 
     def _clusters_html(self, most: int, each: int, size: int = 32) -> str:
         shown = range(min(self.n_clusters_, most))
@@ -291,6 +390,8 @@ class DeepCluster:
                    for members in (np.flatnonzero(self.labels_ == k) for k in shown)]
         wanted = [i for row in central for i in row]
         try:
+            if self._source is None:
+                raise FileError("images: there are none; fit with images=")
             with context("cpu", self.threads) as c:
                 pixels = thumbnails(c, self._source, self.paths_, wanted, size)
         except (Error, OSError):  # the images may be gone by now

@@ -56,6 +56,13 @@ except ImportError:
         pass
 
 
+def check_fitted(estimator: Any, attribute: str) -> None:
+    if HAVE_SKLEARN:
+        check_is_fitted(estimator)
+    elif not hasattr(estimator, attribute):
+        raise ValueError(f"{type(estimator).__name__}: not fitted yet; call fit first")
+
+
 class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """k-means, the best of several runs from greedy k-means++ seeds.
 
@@ -176,10 +183,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         return int(self.random_state.randint(2 ** 31))  # a NumPy RandomState
 
     def _check_fitted(self) -> None:
-        if HAVE_SKLEARN:
-            check_is_fitted(self)
-        elif not hasattr(self, "cluster_centers_"):
-            raise ValueError("KMeans: not fitted yet; call fit first")
+        check_fitted(self, "cluster_centers_")
 
     def _rows_on_gpu(self, X: Any, place: Gpu) -> Any:
         """X on the GPU, to be clustered there."""
@@ -194,7 +198,7 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         if HAVE_SKLEARN:
             return validate_data(self, X, reset=reset, dtype=np.float32, order="C",
                                  accept_large_sparse=False)
-        x = matrix(X, "X", None if reset else len(self.cluster_centers_[0]))
+        x = matrix(X, "X", None if reset else self.n_features_in_)
         if reset:
             self.n_features_in_ = x.shape[1]
         return x

@@ -132,6 +132,11 @@ def _reopen(path: str, device: str, threads: int) -> Model:
     return Model(path, device=device, threads=threads)
 
 
-def load(path: PathLike, *, device: str = "auto", threads: int = 0) -> Model:
-    """The model of a run folder, or of a model.safetensors file."""
+def load(path: PathLike, *, device: str = "auto", threads: int = 0) -> Any:
+    """The model of a run folder, or of a model.safetensors file; a Clustering if the run was made
+    from features."""
+    if check(lib.conr_is_features_run(text(path, "path"))):
+        from .clustering import Clustering
+
+        return Clustering(path, device=device, threads=threads)
     return Model(path, device=device, threads=threads)

@@ -11,6 +11,7 @@
 #include "encoder/pass.h"
 #include "images/feed.h"
 #include "images/images.h"
+#include "model/kept.h"
 
 #include <errno.h>
 #include <math.h>
@@ -183,10 +184,13 @@ static int read_centroids(const char *path, conr_model *m) {
 
 int conr_model_open(conr *c, const char *path, conr_model **out) {
     int rc = 0, parts = 0;
-    char file[4096], centroids[4096];
+    char file[4200], centroids[4200], run[4096];
     struct stat at;
+    long epoch;
+    bool kept = kept_is(path, run, &epoch);
     (void)c;
     *out = NULL;
+    if (kept) path = run;
     conr_model *m = calloc(1, sizeof *m);
     if (!m) return fail_memory("model", sizeof *m);
     bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
@@ -202,7 +206,8 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
         TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
-    if (folder && stat(centroids, &at) == 0) {
+    if (kept) TRY(kept_load(m, run, epoch));
+    if (folder && !kept && stat(centroids, &at) == 0) { /* those of the end */
         TRY(checksum_check(path, "centroids.npy", "DONE"));
         TRY(read_centroids(centroids, m));
     }
@@ -323,6 +328,12 @@ done:
 
 /* ---- labels.csv ------------------------------------------------------------------------------ */
 
+static void write_row(FILE *f, const char *name, int32_t label, float distance, float boundary) {
+    csv_write(f, name);
+    /* rounding may say less than 0 */
+    fprintf(f, ",%d,%.6g,%.6g", label, distance > 0 ? (double)distance : 0, (double)boundary);
+}
+
 int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
                         const float *distances, const float *boundary, int64_t n) {
     int rc = 0;
@@ -336,10 +347,28 @@ int conr_write_clusters(const char *path, conr_images *images, const int32_t *la
     TRY(file_new_open(&f, path));
     fprintf(f.stream, "path,cluster,distance,boundary%s\n", labeled ? ",label" : "");
     for (int64_t i = 0; i < n; i++) {
-        csv_write(f.stream, conr_images_path(images, i));
-        double distance = distances[i] > 0 ? distances[i] : 0; /* rounding may say less */
-        fprintf(f.stream, ",%d,%.6g,%.6g", labels[i], distance, (double)boundary[i]);
+        write_row(f.stream, conr_images_path(images, i), labels[i], distances[i], boundary[i]);
         if (labeled) fprintf(f.stream, ",%d", source_label(s, i));
+        fputc('\n', f.stream);
+    }
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    return rc;
+}
+
+int conr_write_rows(const char *path, const char *const *names, const char *from,
+                    const int64_t *truth, const int32_t *labels, const float *distances,
+                    const float *boundary, int64_t n) {
+    int rc = 0;
+    file_new f = {0};
+    char name[4200];
+    TRY(file_new_open(&f, path));
+    fprintf(f.stream, "path,cluster,distance,boundary%s\n", truth ? ",label" : "");
+    for (int64_t i = 0; i < n; i++) {
+        if (!names) snprintf(name, sizeof name, "%.4096s#%lld", from, (long long)i);
+        write_row(f.stream, names ? names[i] : name, labels[i], distances[i], boundary[i]);
+        if (truth) fprintf(f.stream, ",%lld", (long long)truth[i]);
         fputc('\n', f.stream);
     }
     TRY(file_new_commit(&f));

@@ -98,6 +98,17 @@ done:
 
 /* ---- the folder ----------------------------------------------------------------------------- */
 
+/* Everything that such a run does not have keeps its default. */
+static int read_made(folder *f) {
+    conr_settings *s = NULL;
+    int rc = conr_settings_new(&s);
+    if (rc < 0) return rc;
+    f->o = s->o;
+    features_as_training(&f->made, &f->o);
+    conr_settings_free(s);
+    return 0;
+}
+
 int folder_open(const char *path, folder *out) {
     int rc = 0;
     char *options = NULL, *done = NULL, *data = NULL;
@@ -116,7 +127,12 @@ int folder_open(const char *path, folder *out) {
     if (stat(options, &about))
         TRY(fail(CONR_EFILE,
                  "%s: holds no run (no options.yaml); give the --out folder of a training", path));
-    TRY(settings_read(&out->o, options));
+    TRY(features_read(&out->made, options));
+    out->of_features = rc == 1;
+    if (out->of_features)
+        TRY(read_made(out));
+    else
+        TRY(settings_read(&out->o, options));
     out->done = stat(done, &about) == 0;
     TRY(read_log(out));
     TRY(data_read(data, &out->memory, &out->data));
@@ -215,6 +231,13 @@ void folder_close(folder *f) {
     free(f->features);
     arena_free(&f->memory);
     *f = (folder){0};
+}
+
+const char *folder_title(const folder *f) {
+    const char *path = f->data.path;
+    if (!path && f->of_features && f->made.from[0]) path = f->made.from;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash && slash[1] ? slash + 1 : path ? path : f->name;
 }
 
 const char *folder_class(const folder *f, int64_t label) {

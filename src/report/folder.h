@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "report/chart.h"
 #include "report/data.h"
-#include "settings/settings.h"
+#include "settings/features.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +20,9 @@ typedef struct folder_log {
 
 typedef struct folder {
     const char *path, *name; /* as given; the last part of the absolute path */
-    train_options o;
+    train_options o;         /* of a run made from features: what it shares with trainings */
+    bool of_features;        /* made from features, and */
+    features_options made;   /* how */
     bool done;
     folder_log log;
     folder_data data;
@@ -41,6 +43,10 @@ int folder_open(const char *path, folder *out);
 /* labels.csv and embeddings.npy. */
 int folder_read_images(folder *f);
 void folder_close(folder *f); /* also after a failed open; may be called twice */
+
+/* What was clustered: the last part of the path of the images, of the file of features, or of the
+ * run. */
+const char *folder_title(const folder *f);
 
 /* The name of a class, or its number if names are not known (static memory, good for the last four
  * calls). */

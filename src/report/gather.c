@@ -65,20 +65,22 @@ static void report_free(report *r) {
 }
 
 static int write_page(const report *r, const char *path, int64_t *bytes) {
-    static const char nav[] = "summary\0Summary\0clusters\0Clusters\0map\0Map\0neighbors\0Neighbors"
+    static const char all[] = "summary\0Summary\0clusters\0Clusters\0map\0Map\0neighbors\0Neighbors"
                               "\0curves\0Curves\0settings\0Settings\0";
+    static const char flat[] = "summary\0Summary\0clusters\0Clusters\0map\0Map\0neighbors"
+                               "\0Neighbors\0settings\0Settings\0"; /* nothing has a curve */
+    const char *nav = section_has_curves(r) ? all : flat;
     int rc = 0;
     file_new f = {0};
     char title[PATH_MAX + 100];
-    const char *slash = r->f->data.path ? strrchr(r->f->data.path, '/') : NULL;
-    snprintf(title, sizeof title, "%s in %d clusters", slash ? slash + 1 : r->f->name, r->K);
+    snprintf(title, sizeof title, "%s in %d clusters", folder_title(r->f), r->K);
     TRY(file_new_open(&f, path));
     html_head(f.stream, title, nav);
     section_write_summary(f.stream, r);
     section_write_clusters(f.stream, r);
     TRY(section_write_map(f.stream, r));
     section_write_neighbors(f.stream, r);
-    section_write_curves(f.stream, r);
+    if (section_has_curves(r)) section_write_curves(f.stream, r);
     section_write_settings(f.stream, r);
     html_foot(f.stream);
     *bytes = ftell(f.stream);
@@ -93,6 +95,7 @@ static int make(conr *c, const folder *f, const pictures *p, const char *why, co
                 conr_report_result *result) {
     int rc = 0;
     report r = {.f = f, .n = f->n, .K = f->K, .no_pictures = p ? NULL : why};
+    r.never_pictures = f->of_features && !p && !f->data.path;
     int64_t bytes = 0;
     TRY(gather_clusters(&r));
     TRY(gather_scores(c, &r));
@@ -124,6 +127,28 @@ int report_from_store(conr *c, const char *run, const store *images) {
                  (long long)f.n, (long long)images->n));
     TRY(make(c, &f, &p, NULL, out, NULL));
 done:
+    folder_close(&f);
+    return rc;
+}
+
+int report_of_run(conr *c, const char *run, conr_images *images) {
+    int rc = 0;
+    folder f = {0};
+    pictures found = {0}, p = {0};
+    char out[PATH_MAX], why[PATH_MAX + 100] = "";
+    snprintf(out, sizeof out, "%s/report.html", run);
+    TRY(folder_open(run, &f));
+    f.done = true; /* only the report is left to do */
+    TRY(folder_read_images(&f));
+    if (images)
+        p = pictures_from_images(images);
+    else {
+        TRY(pictures_open(c, &f, NULL, &found, why, sizeof why));
+        p = found;
+    }
+    TRY(make(c, &f, why[0] ? NULL : &p, why, out, NULL));
+done:
+    pictures_close(&found);
     folder_close(&f);
     return rc;
 }

@@ -65,6 +65,10 @@ int pictures_open(conr *c, const folder *f, const char *given, pictures *p, char
     o.long_tail = f->o.long_tail;
     *p = (pictures){0};
     *why = 0;
+    if (!path && f->of_features) { /* none came with the features */
+        snprintf(why, size, "the features came without images");
+        return 0;
+    }
     if (!path) {
         snprintf(why, size,
                  "the location of the images is not known; make the report again with --data");
@@ -101,6 +105,13 @@ pictures pictures_from_store(const store *images) {
         if (images->image[i].h < p.native) p.native = images->image[i].h;
     }
     return p;
+}
+
+pictures pictures_from_images(conr_images *images) {
+    const source *s = &images->source;
+    return (pictures){.images = images,
+                      .channels = s->gray ? 1 : 3,
+                      .native = s->w_low < s->h_low ? s->w_low : s->h_low};
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

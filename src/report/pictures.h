@@ -25,6 +25,9 @@ void pictures_close(pictures *p);
 
 pictures pictures_from_store(const store *images);
 
+/* Of images that are open already, in the order of the run; not to be closed. */
+pictures pictures_from_images(conr_images *images);
+
 /* p must outlive what is returned. */
 thumbs_source pictures_thumbs(const pictures *p);
 

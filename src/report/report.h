@@ -32,6 +32,7 @@ typedef struct report {
     report_cluster *cluster; /* [K] */
     /* pictures of images that are shown one by one */
     const char *no_pictures; /* the reason why there are none; NULL: there are pictures */
+    bool never_pictures;     /* they are features without images: nothing is missing */
     int64_t *shown;          /* [n_shown] images, ascending */
     webp *picture;           /* [n_shown]; empty if it could not be read */
     int n_shown, side;       /* pixels */

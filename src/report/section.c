@@ -37,6 +37,11 @@ const char *section_color(int i) {
     return out;
 }
 
+const char *section_things(const report *r, bool one) {
+    if (r->never_pictures) return one ? "row" : "rows";
+    return one ? "image" : "images";
+}
+
 const char *section_name(const char *path) {
     const char *slash = strrchr(path, '/'), *number = strrchr(path, '#');
     if (number && number[1] && !number[1 + strspn(number + 1, "0123456789")]) return number;

@@ -11,6 +11,8 @@ void section_write_summary(FILE *f, const report *r);
 void section_write_clusters(FILE *f, const report *r);
 int section_write_map(FILE *f, const report *r);
 void section_write_neighbors(FILE *f, const report *r);
+/* Clusters of features without labels have nothing to draw. */
+bool section_has_curves(const report *r);
 void section_write_curves(FILE *f, const report *r);
 void section_write_settings(FILE *f, const report *r);
 
@@ -21,6 +23,8 @@ void section_picture(FILE *f, const report *r, int64_t id, const char *frame);
  * calls). */
 void section_rgb(int i, unsigned char rgb[3]);
 const char *section_color(int i);
+/* "images", or "rows" of features that came without; one: of a single one. */
+const char *section_things(const report *r, bool one);
 /* The name of a file without its folders; for an image of an array its number: "#17". */
 const char *section_name(const char *path);
 void section_percent(FILE *f, double share);

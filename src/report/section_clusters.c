@@ -75,7 +75,7 @@ static void write_cluster(FILE *f, const report *r, int k) {
                "<article class=\"cluster\" aria-labelledby=\"c%d\"><h3 id=\"c%d\"><span "
                "class=\"dot\" style=\"background:%s\"></span>Cluster %d</h3>\n<p class=\"facts\">"
                "%s %s, ",
-               k, k, section_color(k), k, html_count(c->size), c->size == 1 ? "image" : "images");
+               k, k, section_color(k), k, html_count(c->size), section_things(r, c->size == 1));
     section_percent(f, (double)c->size / (double)r->n);
     fputs(" of all", f);
     if (best >= 0) html_print(f, "; mostly <strong>%s</strong>", folder_class(r->f, usual));
@@ -88,10 +88,11 @@ static void write_cluster(FILE *f, const report *r, int k) {
 
 void section_write_clusters(FILE *f, const report *r) {
     int left_out = 0;
-    fputs("<section id=\"clusters\" aria-labelledby=\"h-clusters\">\n"
-          "<h2 id=\"h-clusters\">Clusters</h2>\n<p>Central images are closest to the center of "
-          "their cluster; boundary images are almost as close to another cluster.",
-          f);
+    html_print(f,
+               "<section id=\"clusters\" aria-labelledby=\"h-clusters\">\n"
+               "<h2 id=\"h-clusters\">Clusters</h2>\n<p>Central %s are closest to the center of "
+               "their cluster; boundary %s are almost as close to another cluster.",
+               section_things(r, false), section_things(r, false));
     if (r->labeled)
         fputs(" A red frame marks images outside the most frequent class of their cluster.", f);
     fputs("</p>\n<div class=\"clusters\">\n", f);

@@ -64,7 +64,9 @@ static void write_purity(FILE *f, const report *r) {
     chart_write(f, &c);
 }
 
-void section_write_curves(FILE *f, const report *r) {
+bool section_has_curves(const report *r) { return r->labeled || !r->f->of_features; }
+
+static void write_training(FILE *f, const report *r) {
     const folder *from = r->f;
     double mark = from->o.stage1_epochs < last_epoch(&from->o) ? from->o.stage1_epochs : NAN;
     chart_line loss = {"loss", &from->log.loss, NULL, 0, false, false};
@@ -78,17 +80,24 @@ void section_write_curves(FILE *f, const report *r) {
                .high = NAN,
                .mark = mark,
                .mark_text = "stage 2"};
-    fputs("<section id=\"curves\" aria-labelledby=\"h-curves\">\n<h2 id=\"h-curves\">Curves</h2>\n"
-          "<div class=\"charts\">\n",
-          f);
     if (from->log.nmi.n) write_scores_chart(f, from, mark);
     write_signs(f, from, mark);
     if (r->labeled) write_purity(f, r);
     chart_write(f, &c);
     c.title = "Learning rate", c.y_name = "learning rate", c.line = &lr, c.low = 0;
     chart_write(f, &c);
+}
+
+void section_write_curves(FILE *f, const report *r) {
+    fputs("<section id=\"curves\" aria-labelledby=\"h-curves\">\n<h2 id=\"h-curves\">Curves</h2>\n"
+          "<div class=\"charts\">\n",
+          f);
+    if (r->f->of_features)
+        write_purity(f, r);
+    else
+        write_training(f, r);
     fputs("</div>\n", f);
-    if (from->log.agreement.n)
+    if (!r->f->of_features && r->f->log.agreement.n)
         fputs("<p class=\"note\">Neighbor agreement is the share of an image&rsquo;s 20 nearest "
               "neighbors in its own cluster; modularity is that less what clusters of these sizes "
               "would have by chance. If either falls, the clusters now cut through images that "

@@ -40,10 +40,10 @@ static int write_picture(FILE *f, const report *r) {
     }
     TRY(webp_encode(rgba, PICTURE, PICTURE, 4, 101, &out));
     html_print(f,
-               "<img id=\"map-still\" width=\"%d\" height=\"%d\" alt=\"Map of %s images, colored "
-               "by cluster: images that look similar to the network are close together\" "
+               "<img id=\"map-still\" width=\"%d\" height=\"%d\" alt=\"Map of %s %s, colored "
+               "by cluster: those with similar features are close together\" "
                "src=\"data:image/webp;base64,",
-               PICTURE, PICTURE, html_count(r->n_points));
+               PICTURE, PICTURE, html_count(r->n_points), section_things(r, r->n_points == 1));
     html_base64(f, out.bytes, out.n);
     fputs("\">\n", f);
 done:
@@ -139,15 +139,14 @@ int section_write_map(FILE *f, const report *r) {
     int rc = 0;
     fputs("<section id=\"map\" aria-labelledby=\"h-map\">\n<h2 id=\"h-map\">Map</h2>\n<p>", f);
     if (r->n_points < r->n)
-        html_print(f, "%s of the %s images, chosen at random", html_count(r->n_points),
-                   html_count(r->n));
+        html_print(f, "%s of the %s, chosen at random", html_count(r->n_points), html_count(r->n));
     else
-        html_print(f, "All %s images", html_count(r->n));
-    fputs(
-        ", placed by t-SNE so that images with similar features are close together. Small dots are "
-        "boundary images. Distances between groups mean little.<span class=\"js\"> Drag to move, "
-        "scroll or pinch to zoom, hover over a dot to see its image",
-        f);
+        html_print(f, "All %s %s", html_count(r->n), section_things(r, false));
+    fputs(", placed by t-SNE so that those with similar features are close together. Small dots "
+          "are on "
+          "a boundary. Distances between groups mean little.<span class=\"js\"> Drag to move, "
+          "scroll or pinch to zoom, hover over a dot to see its image",
+          f);
     fputs(r->map_near[0] ? ", click it to see its neighbors" : "", f);
     fputs(".</span></p>\n<div id=\"map-tools\" class=\"tools\" hidden>\n", f);
     if (r->labeled)

@@ -35,11 +35,12 @@ static void write_query(FILE *f, const report *r, const report_query *q) {
 
 void section_write_neighbors(FILE *f, const report *r) {
     if (r->n_queries == 0) return;
-    fputs("<section id=\"neighbors\" aria-labelledby=\"h-neighbors\">\n"
-          "<h2 id=\"h-neighbors\">Neighbors</h2>\n<p>Each image with its ten nearest neighbors: "
-          "above by Euclidean distance between features, below by contextual affinity (ConAff), "
-          "which prefers images whose own neighborhoods overlap.",
-          f);
+    html_print(f,
+               "<section id=\"neighbors\" aria-labelledby=\"h-neighbors\">\n"
+               "<h2 id=\"h-neighbors\">Neighbors</h2>\n<p>Each %s with its ten nearest neighbors: "
+               "above by Euclidean distance between features, below by contextual affinity "
+               "(ConAff), which prefers %s whose own neighborhoods overlap.",
+               section_things(r, true), section_things(r, false));
     if (r->labeled)
         fputs(" <span class=\"swatch bad\"></span> a different class; <span class=\"swatch "
               "hard\"></span> a hard positive: the same class, but not among the ten Euclidean "

@@ -23,7 +23,7 @@ static void write_tiles(FILE *f, const report *r) {
     const folder *from = r->f;
     char clusters[32], note[64] = "", rate[48];
     fputs("<dl class=\"tiles\">\n", f);
-    tile(f, "Images", html_count(r->n), NULL);
+    tile(f, from->of_features && r->never_pictures ? "Rows" : "Images", html_count(r->n), NULL);
     snprintf(clusters, sizeof clusters, "%d", r->K);
     if (r->labeled) snprintf(note, sizeof note, "%d classes in the labels", r->scores.classes);
     tile(f, "Clusters", clusters, note[0] ? note : NULL);
@@ -45,7 +45,8 @@ static void write_tiles(FILE *f, const report *r) {
     if (from->log.seconds > 0) {
         snprintf(rate, sizeof rate, "%s images per second",
                  html_count((int64_t)from->log.images_per_s));
-        tile(f, "Training", html_time(from->log.seconds), from->log.images_per_s > 0 ? rate : NULL);
+        tile(f, from->of_features ? "Time" : "Training", html_time(from->log.seconds),
+             from->log.images_per_s > 0 ? rate : NULL);
     }
     fputs("</dl>\n", f);
 }
@@ -60,20 +61,7 @@ static void write_size(FILE *f, const folder_data *d) {
                 d->width[0], d->height[0], d->width[1], d->height[1]);
 }
 
-static void write_description(FILE *f, const report *r) {
-    const folder *from = r->f;
-    const train_options *o = &from->o;
-    html_print(f, "<p class=\"lead\">%s images, grouped by what they look like%s.</p>\n",
-               html_count(r->n),
-               r->labeled ? "; labels were used only afterwards, to score the result"
-                          : ", without any labels");
-    fputs("<p>", f);
-    if (from->data.words) {
-        html_print(f, "Images: %s", from->data.words);
-        write_size(f, &from->data);
-        if (from->data.path) html_print(f, ", at <code>%s</code>", from->data.path);
-        fputs(". ", f);
-    }
+static void write_training(FILE *f, const train_options *o) {
     html_print(f, "Network: %s, with inputs of %d&#8239;&times;&#8239;%d pixels. ", o->encoder,
                o->size, o->size);
     int all = last_epoch(o), first = o->stage1_epochs < all ? o->stage1_epochs : all;
@@ -85,16 +73,59 @@ static void write_description(FILE *f, const report *r) {
                                                        : "own views");
         if (o->boundary) fputs(", holding back images on cluster boundaries", f);
     }
-    html_print(f, "; batch size %d, seed %d, on %s. Run: <code>%s</code>.</p>\n", o->batch, o->seed,
+    html_print(f, "; batch size %d, ", o->batch);
+}
+
+static void write_made(FILE *f, const features_options *o) {
+    html_print(f, "Features: %s of each, ", html_count(o->columns));
+    if (!strcmp(o->source, "hog"))
+        fputs("by the built-in descriptor (gradients and colors). ", f);
+    else if (!strcmp(o->source, "run"))
+        html_print(f, "the embeddings of the run <code>%s</code>, clustered again. ", o->from);
+    else
+        html_print(f, o->from[0] ? "from <code>%s</code>. " : "given as an array%s. ", o->from);
+    if (!strcmp(o->refine, "conaff") && strcmp(o->source, "run"))
+        fputs("Refined: a head was trained on them, pulling each row toward its contextually "
+              "affinitive neighbors. ",
+              f);
+    html_print(f, "Clusters: %s%s%s; ",
+               !strcmp(o->method, "graph") ? "of the graph of contextual affinities" : "k-means",
+               o->method_chosen ? ", chosen by signs that need no labels" : "",
+               o->clusters_high ? "; their number was estimated" : "");
+}
+
+static void write_description(FILE *f, const report *r) {
+    const folder *from = r->f;
+    const train_options *o = &from->o;
+    html_print(f, "<p class=\"lead\">%s %s%s.</p>\n", html_count(r->n),
+               r->never_pictures ? "rows of features, grouped by likeness"
+                                 : "images, grouped by what they look like",
+               r->labeled ? "; labels were used only afterwards, to score the result"
+                          : ", without any labels");
+    fputs("<p>", f);
+    if (from->data.words) {
+        html_print(f, "Images: %s", from->data.words);
+        write_size(f, &from->data);
+        if (from->data.path) html_print(f, ", at <code>%s</code>", from->data.path);
+        fputs(". ", f);
+    }
+    if (from->of_features)
+        write_made(f, &from->made);
+    else
+        write_training(f, o);
+    html_print(f, "seed %d, on %s. Run: <code>%s</code>.</p>\n", o->seed,
                o->device[0] ? o->device : "an unknown device", from->name);
 }
 
 static void write_warnings(FILE *f, const report *r) {
     const folder *from = r->f;
-    bool any = from->log.n_warnings || from->data.skipped || r->no_pictures || !from->done;
+    bool any = from->log.n_warnings || from->data.skipped || !from->done ||
+               (r->no_pictures && !r->never_pictures);
     if (!any) {
-        fputs("<p class=\"good\">No warnings: no collapse, no tiny or lopsided clusters, no "
-              "skipped images.</p>\n",
+        fputs(from->of_features
+                  ? "<p class=\"good\">No warnings: no tiny or lopsided clusters.</p>\n"
+                  : "<p class=\"good\">No warnings: no collapse, no tiny or lopsided clusters, no "
+                    "skipped images.</p>\n",
               f);
         return;
     }
@@ -106,8 +137,11 @@ static void write_warnings(FILE *f, const report *r) {
                    html_count(from->data.skipped), from->data.skipped == 1 ? "image" : "images",
                    from->data.skipped == 1 ? "was" : "were",
                    from->data.first_skipped ? from->data.first_skipped : "damaged");
-    if (!from->done) fputs("<li>This run is not finished; continue it with --resume</li>\n", f);
-    if (r->no_pictures) html_print(f, "<li>No pictures: %s</li>\n", r->no_pictures);
+    if (!from->done)
+        html_print(f, "<li>This run is not finished; %s</li>\n",
+                   from->of_features ? "repeat it" : "continue it with --resume");
+    if (r->no_pictures && !r->never_pictures)
+        html_print(f, "<li>No pictures: %s</li>\n", r->no_pictures);
     fputs("</ul></div>\n", f);
 }
 
@@ -120,7 +154,8 @@ static void write_sizes(FILE *f, const report *r) {
             snprintf(name[k][1], sizeof name[k][1], "%s", section_color(k));
             bar[k] = (chart_bar){name[k][0], (double)r->cluster[k].size, name[k][1]};
         }
-        chart_bars(f, "Images per cluster", "cluster", bar, r->K);
+        chart_bars(f, r->never_pictures ? "Rows per cluster" : "Images per cluster", "cluster", bar,
+                   r->K);
     }
     free(bar), free(name);
 }
@@ -163,8 +198,7 @@ static void write_confusion(FILE *f, const report *r) {
 
 void section_write_summary(FILE *f, const report *r) {
     fputs("<section id=\"summary\" aria-labelledby=\"h-summary\">\n", f);
-    html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n",
-               r->f->data.path ? section_name(r->f->data.path) : r->f->name, r->K,
+    html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n", folder_title(r->f), r->K,
                r->K == 1 ? "cluster" : "clusters");
     write_description(f, r);
     write_tiles(f, r);

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "settings/features.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +46,24 @@ int conr_settings_new(conr_settings **out) {
 
 void conr_settings_free(conr_settings *s) { free(s); }
 
+/* Says so if a file of settings that was refused belongs to a run made from features. */
+static int explain(int code, const char *path) {
+    char why[2048];
+    features_options o;
+    snprintf(why, sizeof why, "%s", conr_error());
+    if (code == CONR_EINVAL && features_read(&o, path) == 1)
+        return fail(code,
+                    "%s: is of a run made from features, not of a training; repeat conr cluster, "
+                    "or give a recipe",
+                    path);
+    return fail(code, "%s", why);
+}
+
 int settings_read(train_options *o, const char *path) {
     int rc = 0;
     train_options probe = *o, next = *o;
     probe.preset[0] = 0; /* stays empty unless the file names one */
-    TRY(options_read_yaml(OPTIONS_OF(list), &probe, path));
+    if ((rc = options_read_yaml(OPTIONS_OF(list), &probe, path)) < 0) return explain(rc, path);
     if (probe.preset[0]) { /* the preset is applied first, whatever line it is on */
         memcpy(next.preset, probe.preset, sizeof next.preset);
         TRY(apply_preset(&next));

@@ -81,6 +81,7 @@ VERBS = {
     "train": "train --recipe {i}/tiny.yaml --data {i}/data --out {o}/run --no-report",
     "resume": "train --resume --data {i}/data --out {o}/half --no-report",
     "cluster": "cluster {i}/data --clusters auto:2-4 --out {o}/run --sort-into {o}/sorted " + " ".join(SMALL),
+    "features": "cluster --features {i}/f.npy --clusters 3 --refine none --method kmeans --out {o}/run",
     "sweep": "sweep --recipe {i}/tiny.yaml --data {i}/data --grid fr0=0.8,1 --set epochs=2 --set stage1_epochs=1"
              " --out {o}/sweep",
     "embed": "embed {i}/run {i}/new --out {o}/out",
@@ -98,7 +99,7 @@ VERBS = {
     "info-data": "info {i}/data",
     "info-idx": "info {i}/idx",
 }
-TRAINS = {"train": "run", "resume": "half", "cluster": "run", "sweep": "sweep"}  # the folder of a verb's runs
+TRAINS = {"train": "run", "resume": "half", "cluster": "run", "features": "run", "sweep": "sweep"}  # the folder of a verb's runs
 COMMON = ["--threads", "1", "--quiet", "--json"]
 
 
@@ -119,7 +120,9 @@ def lay_out(verb, inputs, out):
 def again(verb, inputs, out):
     """The words that continue what a failed, stopped or killed verb left."""
     folder = f"{out}/{TRAINS[verb]}"
-    if verb != "sweep" and os.path.exists(f"{folder}/options.yaml"):
+    if verb == "features" and os.path.exists(f"{folder}/DONE"):  # else it is started over
+        return f"info {folder}".split() + COMMON
+    if verb not in ("sweep", "features") and os.path.exists(f"{folder}/options.yaml"):
         return f"train --resume --data {inputs}/data --out {folder}".split() + COMMON
     return words(verb, inputs, out)
 

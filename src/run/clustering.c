@@ -1,0 +1,220 @@
+/* clustering.c: the clusters of a finished run, for rows and images that it has not seen.
+ *
+ * Images become features by the model or by the descriptor, features go through the head, and rows
+ * get the nearest centroid, or the vote of their nearest rows if the clusters are those of a
+ * graph. */
+#include "base/checksum.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/npy.h"
+#include "base/status.h"
+#include "context/context.h"
+#include "kernels/rows.h"
+#include "settings/features.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct conr_clustering {
+    features_options o; /* of a training: method and takes, the rest defaults */
+    bool of_features;
+    conr_model *model; /* if it takes images through it */
+    conr_head *head;   /* NULL: none */
+    float *centroids;  /* [K,width] */
+    int64_t K, width;
+    int64_t takes;  /* features per row that go into the head, or are clustered */
+    int64_t n;      /* rows that were clustered; 0: a training, which did not say */
+    float *rows;    /* [n,width], of a graph */
+    int32_t *label; /* [n], of a graph */
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* What the votes of a graph need. */
+static int open_rows(const char *run, conr_clustering *m) {
+    int rc = 0;
+    char path[4096];
+    int64_t *wide = NULL, n = 0, d = 0;
+    TRY(checksum_check(run, "embeddings.npy", "DONE"));
+    snprintf(path, sizeof path, "%s/embeddings.npy", run);
+    TRY(npy_read_features(path, &m->rows, &m->n, &d));
+    snprintf(path, sizeof path, "%s/labels.csv", run);
+    TRY(conr_read_labels(path, "cluster", &wide, &n));
+    if (n != m->n || d != m->width)
+        TRY(fail(CONR_EFORMAT,
+                 "%s: embeddings.npy has %lld x %lld values for %lld rows of %lld; "
+                 "repeat the run",
+                 run, (long long)m->n, (long long)d, (long long)n, (long long)m->width));
+    m->label = memory_new("labels", (size_t)n, sizeof *m->label);
+    TRY(m->label ? 0 : CONR_ENOMEM);
+    for (int64_t i = 0; i < n; i++) {
+        if (wide[i] < 0 || wide[i] >= m->K)
+            TRY(fail(CONR_EFORMAT, "%s: row %lld is in cluster %lld of %lld; repeat the run", path,
+                     (long long)i, (long long)wide[i], (long long)m->K));
+        m->label[i] = (int32_t)wide[i];
+    }
+done:
+    conr_free(wide);
+    return rc;
+}
+
+/* The model and its centroids. */
+static int open_model(conr *c, const char *run, conr_clustering *m) {
+    int rc = 0;
+    conr_model_info about;
+    TRY(conr_model_open(c, run, &m->model));
+    conr_model_about(m->model, &about);
+    if (!about.centroids)
+        TRY(fail(CONR_EFILE, "%s: no centroids next to the model; give a run folder", run));
+    m->o.columns = about.features;
+done:
+    return rc;
+}
+
+static int open_parts(conr *c, const char *run, conr_clustering *m) {
+    int rc = 0;
+    char path[4096];
+    if (!strcmp(m->o.takes, "model")) TRY(open_model(c, run, m));
+    int64_t takes = m->o.columns, width = takes;
+    snprintf(path, sizeof path, "%s/centroids.npy", run);
+    TRY(checksum_check(run, "centroids.npy", "DONE"));
+    TRY(npy_read_features(path, &m->centroids, &m->K, &m->width));
+    if (!strcmp(m->o.refine, "conaff")) {
+        snprintf(path, sizeof path, "%s/head.safetensors", run);
+        TRY(conr_head_open(c, path, &m->head));
+        conr_head_about(m->head, &takes, &width);
+    }
+    if (m->K > INT_MAX || width != m->width)
+        TRY(fail(CONR_EFORMAT,
+                 "%s: centroids of %lld elements, rows of %lld; they belong to different runs", run,
+                 (long long)m->width, (long long)width));
+    m->takes = takes;
+    m->n = m->o.rows;
+    if (!strcmp(m->o.method, "graph")) TRY(open_rows(run, m));
+done:
+    return rc;
+}
+
+int conr_clustering_open(conr *c, const char *run, conr_clustering **out) {
+    int rc = 0;
+    char options[4096], done[4096];
+    conr_clustering *m = calloc(1, sizeof *m);
+    *out = NULL;
+    if (!m) return fail_memory("clusters", sizeof *m);
+    snprintf(options, sizeof options, "%s/options.yaml", run);
+    snprintf(done, sizeof done, "%s/DONE", run);
+    features_default(&m->o);
+    if (!file_is_gone(options)) TRY(features_read(&m->o, options)); /* a bare model has none */
+    m->of_features = rc == 1;
+    if (m->of_features && file_is_gone(done))
+        TRY(fail(CONR_EFILE, "%s: is not finished; repeat the command that made it", run));
+    if (!m->of_features) snprintf(m->o.takes, sizeof m->o.takes, "model");
+    TRY(open_parts(c, run, m));
+    *out = m;
+done:
+    if (rc < 0) conr_clustering_close(m);
+    return rc;
+}
+
+void conr_clustering_close(conr_clustering *m) {
+    if (!m) return;
+    conr_model_close(m->model);
+    conr_head_close(m->head);
+    free(m->centroids), free(m->rows), free(m->label);
+    free(m);
+}
+
+void conr_clustering_about(const conr_clustering *m, conr_clustering_info *out) {
+    *out = (conr_clustering_info){.takes = m->o.takes,
+                                  .method = m->o.method,
+                                  .refine = m->o.refine,
+                                  .from = m->o.from,
+                                  .n = m->n,
+                                  .d = m->takes,
+                                  .width = m->width,
+                                  .clusters = (int)m->K};
+}
+
+int conr_clustering_setting(const conr_clustering *m, int i, const char **key, const char **value) {
+    static _Thread_local char text[OPTION_TEXT_SIZE];
+    char initial[OPTION_TEXT_SIZE];
+    const option *about;
+    if (!m->of_features || !features_at(&m->o, i, &about, text, initial)) return 0;
+    *key = about->key, *value = text;
+    return 1;
+}
+
+/* ---- new rows -------------------------------------------------------------------------------- */
+
+int conr_clustering_embed(conr *c, const conr_clustering *m, const float *features, int64_t n,
+                          int64_t d, float *out) {
+    if (d != m->takes)
+        return fail(CONR_EINVAL,
+                    "features: %lld per row, but the run takes %lld; give features of "
+                    "the same kind",
+                    (long long)d, (long long)m->takes);
+    if (n < 1 || n > INT_MAX)
+        return fail(CONR_EINVAL, "features: %lld rows are out of range; give some", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < d; j++)
+            if (!isfinite(features[i * d + j]))
+                return fail(CONR_ENUMBER,
+                            "features: row %lld has a value that is NaN or infinite; repair it",
+                            (long long)i);
+    if (m->head) return conr_head_apply(c, m->head, features, n, d, out);
+    rows_normalize(c->host->threads, features, (int)n, (int)d, out, NULL);
+    return 0;
+}
+
+int conr_clustering_images(conr *c, const conr_clustering *m, conr_images *images, float **out,
+                           int64_t *n) {
+    int rc = 0;
+    float *x = NULL;
+    int64_t d = 0;
+    *out = NULL;
+    if (!m->model && strcmp(m->o.takes, "hog"))
+        return fail(CONR_EINVAL, "images: the run was made from features of another program; give "
+                                 "the features of the images, as a .npy file");
+    TRY(m->model ? conr_embed(c, m->model, images, &x, n, &d)
+                 : conr_describe(c, images, &x, n, &d));
+    if (m->model && !m->head) { /* unit rows already */
+        *out = x, x = NULL;
+        goto done;
+    }
+    *out = memory_new("features", (size_t)*n * (size_t)m->width, sizeof **out);
+    TRY(*out ? 0 : CONR_ENOMEM);
+    TRY(conr_clustering_embed(c, m, x, *n, d, *out));
+done:
+    conr_free(x);
+    if (rc < 0) free(*out), *out = NULL;
+    return rc;
+}
+
+/* 1 - cos of each row to the centroid of its label. */
+static void distances_to(const conr_clustering *m, const float *rows, int64_t n,
+                         const int32_t *label, float *out) {
+    size_t d = (size_t)m->width;
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = rows + (size_t)i * d, *k = m->centroids + (size_t)label[i] * d;
+        double dot = 0, a = 0, b = 0;
+        for (size_t j = 0; j < d; j++)
+            dot += (double)x[j] * k[j], a += (double)x[j] * x[j], b += (double)k[j] * k[j];
+        out[i] = (float)(a > 0 && b > 0 ? 1 - dot / sqrt(a * b) : 1);
+    }
+}
+
+int conr_clustering_assign(conr *c, const conr_clustering *m, const float *rows, int64_t n,
+                           int32_t *labels, float *distances, float *boundary) {
+    int rc = 0, K = (int)m->K;
+    if (m->rows) {
+        TRY(conr_graph_assign(c, m->rows, m->label, m->n, m->width, K, rows, n, labels));
+        distances_to(m, rows, n, labels, distances);
+    } else {
+        TRY(conr_assign(c, rows, n, m->width, CONR_COSINE, m->centroids, K, labels, distances));
+    }
+    TRY(conr_boundary(c, rows, n, m->width, CONR_COSINE, m->centroids, K, labels, 0, boundary));
+done:
+    return rc;
+}

@@ -1,0 +1,278 @@
+/* features_cluster.c: from features to clusters and their scores. */
+#include "run/features.h"
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "kernels/rows.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    AGREEMENT_ROWS = 20000, /* beyond that, neighbors are searched among a sample */
+    AGREEMENT_NEAR = 20
+};
+
+/* ---- K and the head -------------------------------------------------------------------------- */
+
+static conr_kmeans_options kmeans_options(const features_run *r) {
+    conr_kmeans_options k = conr_kmeans_defaults();
+    k.clusters = r->K;
+    k.restarts = r->o.restarts;
+    k.seed = (uint64_t)r->o.seed;
+    return k;
+}
+
+/* Before refining, whose boundary filter needs a K. */
+static int choose_clusters(features_run *r) {
+    int rc = 0;
+    const conr_features_options *to = r->to;
+    conr_kmeans_options k = kmeans_options(r);
+    r->K = to->clusters;
+    if (r->K == 0) {
+        int high = to->high < r->n ? to->high : (int)r->n;
+        int low = to->low < high ? to->low : high;
+        char line[96];
+        TRY(conr_choose_clusters(r->c, r->given, r->n, r->d, &k, low, high, &r->K, NULL));
+        r->o.clusters_low = low, r->o.clusters_high = high;
+        snprintf(line, sizeof line, "K estimated from the features: %d", r->K);
+        features_message(r, line);
+    }
+    r->o.clusters = r->K;
+done:
+    return rc;
+}
+
+/* What the caller gave, over the defaults. */
+static void set_neighbors(const features_run *r, conr_neighbors_options *o) {
+    const conr_neighbors_options *given = &r->to->neighbors;
+    if (given->k >= 0) o->k = given->k;
+    if (given->k1 >= 0) o->k1 = given->k1;
+    if (given->k2 >= 0) o->k2 = given->k2;
+    if (given->layers >= 0) o->layers = given->layers;
+    if (given->alpha >= 0) o->alpha = given->alpha;
+    if (given->resymmetrize >= 0) o->resymmetrize = given->resymmetrize;
+}
+
+/* The rows that are clustered: through the head, or the features themselves as unit rows. */
+static int make_rows(features_run *r) {
+    int rc = 0;
+    r->width = r->d;
+    if (!strcmp(r->to->refine, "conaff")) {
+        conr_refine_options o = conr_refine_defaults();
+        int64_t takes;
+        o.clusters = r->K;
+        o.seed = (uint64_t)r->o.seed;
+        set_neighbors(r, &o.neighbors);
+        TRY(conr_refine(r->c, r->given, r->n, r->d, &o, &r->head));
+        conr_head_about(r->head, &takes, &r->width);
+    }
+    r->rows = memory_new("features", (size_t)r->n * (size_t)r->width, sizeof *r->rows);
+    TRY(r->rows ? 0 : CONR_ENOMEM);
+    if (r->head)
+        TRY(conr_head_apply(r->c, r->head, r->given, r->n, r->d, r->rows));
+    else if (r->again) /* unit rows already: scaled again, they would change in their last bits */
+        memcpy(r->rows, r->given, (size_t)r->n * (size_t)r->width * sizeof *r->rows);
+    else
+        rows_normalize(r->c->host->threads, r->given, (int)r->n, (int)r->d, r->rows, NULL);
+done:
+    return rc;
+}
+
+/* ---- clusters -------------------------------------------------------------------------------- */
+
+/* k-means or the graph, by signs that need no labels. */
+static int choose_method(features_run *r, bool *use_graph) {
+    (void)r;
+    *use_graph = false;
+    return 0;
+}
+
+/* The means of the rows of each cluster, which the graph does not have, and the objective that
+ * k-means would report for them. */
+static int take_means(features_run *r) {
+    size_t d = (size_t)r->width, K = (size_t)r->K;
+    double *sum = calloc(K * d, sizeof *sum);
+    int64_t *count = calloc(K, sizeof *count);
+    int rc = sum && count ? 0 : fail_memory("clusters", 8.0 * (double)(K * d));
+    for (int64_t i = 0; rc == 0 && i < r->n; i++) {
+        size_t k = (size_t)r->label[i];
+        count[k]++;
+        for (size_t j = 0; j < d; j++) sum[k * d + j] += r->rows[(size_t)i * d + j];
+    }
+    for (size_t k = 0; rc == 0 && k < K; k++)
+        for (size_t j = 0; j < d; j++)
+            r->centroids[k * d + j] = (float)(count[k] ? sum[k * d + j] / (double)count[k] : 0);
+    free(sum), free(count);
+    return rc;
+}
+
+/* 1 - cos of a row to the mean of its cluster. */
+static void take_distances(features_run *r) {
+    size_t d = (size_t)r->width;
+    r->objective = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const float *x = r->rows + (size_t)i * d, *m = r->centroids + (size_t)r->label[i] * d;
+        double dot = 0, square = 0;
+        for (size_t j = 0; j < d; j++) dot += (double)x[j] * m[j], square += (double)m[j] * m[j];
+        r->distance[i] = (float)(square > 0 ? 1 - dot / sqrt(square) : 1);
+        r->objective += r->distance[i];
+    }
+}
+
+static int by_graph(features_run *r) {
+    int rc = 0;
+    conr_graph_options g = conr_graph_defaults();
+    g.clusters = r->K;
+    set_neighbors(r, &g.neighbors);
+    g.seed = (uint64_t)r->o.seed;
+    TRY(conr_graph(r->c, r->rows, r->n, r->width, &g, r->label));
+    TRY(take_means(r));
+    take_distances(r);
+done:
+    return rc;
+}
+
+static int by_kmeans(features_run *r) {
+    int rc = 0;
+    conr_kmeans_options k = kmeans_options(r);
+    conr_kmeans_history h = {0};
+    TRY(conr_kmeans(r->c, r->rows, r->n, r->width, &k, r->centroids, r->label, &h));
+    r->objective = h.objective;
+    TRY(conr_assign(r->c, r->rows, r->n, r->width, CONR_COSINE, r->centroids, r->K, r->label,
+                    r->distance));
+done:
+    conr_kmeans_history_free(&h);
+    return rc;
+}
+
+static int find_clusters(features_run *r) {
+    int rc = 0;
+    bool graph = !strcmp(r->to->method, "graph");
+    size_t n = (size_t)r->n;
+    r->centroids = memory_new("clusters", (size_t)r->K * (size_t)r->width, sizeof *r->centroids);
+    r->label = memory_new("labels", n, sizeof *r->label);
+    r->distance = memory_new("distances", n, sizeof *r->distance);
+    r->boundary = memory_new("distances", n, sizeof *r->boundary);
+    TRY(r->centroids && r->label && r->distance && r->boundary ? 0 : CONR_ENOMEM);
+    if (!strcmp(r->to->method, "auto")) {
+        TRY(choose_method(r, &graph));
+        r->o.method_chosen = true;
+    }
+    snprintf(r->o.method, sizeof r->o.method, "%s", graph ? "graph" : "kmeans");
+    TRY(graph ? by_graph(r) : by_kmeans(r));
+    TRY(conr_boundary(r->c, r->rows, r->n, r->width, CONR_COSINE, r->centroids, r->K, r->label, 0,
+                      r->boundary));
+done:
+    return rc;
+}
+
+/* ---- what it is worth ------------------------------------------------------------------------ */
+
+/* Among the features as they were given: a head could make any clusters look dense. */
+static int agreement(features_run *r) {
+    int rc = 0, most = AGREEMENT_ROWS, m = r->n < most ? (int)r->n : most;
+    int k = m < 1 + AGREEMENT_NEAR ? m : 1 + AGREEMENT_NEAR;
+    size_t d = (size_t)r->d;
+    conr_neighbors_options o = conr_neighbors_defaults();
+    double purity[AGREEMENT_NEAR];
+    float *sample = NULL;
+    int32_t *ids = memory_new("neighbors", (size_t)m * (size_t)k, sizeof *ids);
+    int64_t *label = memory_new("neighbors", (size_t)m, sizeof *label);
+    rng_order order = rng_order_make((uint64_t)r->o.seed, 2, (uint32_t)r->n);
+    r->agreement = NAN;
+    TRY(ids && label ? 0 : CONR_ENOMEM);
+    if (k < 2) goto done;
+    if (m < r->n) {
+        sample = memory_new("neighbors", (size_t)m * d, sizeof *sample);
+        TRY(sample ? 0 : CONR_ENOMEM);
+    }
+    for (int i = 0; i < m; i++) {
+        int64_t at = sample ? (int64_t)rng_order_at(&order, (uint32_t)i) : i;
+        label[i] = r->label[at];
+        if (sample) memcpy(sample + (size_t)i * d, r->given + (size_t)at * d, d * sizeof *sample);
+    }
+    o.local = 1, o.k = k;
+    TRY(conr_neighbors(r->c, sample ? sample : r->given, m, r->d, &o, ids));
+    TRY(conr_purity(ids, m, k, label, NULL, purity));
+    r->agreement = purity[k - 2];
+done:
+    free(sample), free(ids), free(label);
+    return rc;
+}
+
+/* The text of warning i = 0, 1, ..., or NULL.  out: room for it. */
+static const char *warning(const features_run *r, int i, char *out, size_t size) {
+    const evaluation *e = &r->scores;
+    double fair = (double)r->n / r->K;
+    if (e->deviation < 0.01 && i-- == 0)
+        return snprintf(out, size,
+                        "warning: the features are nearly all alike (deviation %.4f of 1); are "
+                        "they what they should be?",
+                        e->deviation),
+               out;
+    if ((double)e->smallest < 0.1 * fair && i-- == 0)
+        return snprintf(out, size,
+                        "warning: the smallest cluster has %lld rows, an even share would be "
+                        "%.0f; classes may differ in size, or be fewer than %d",
+                        (long long)e->smallest, fair, r->K),
+               out;
+    if (r->K > 1 && (double)e->largest > 4 * fair && i-- == 0)
+        return snprintf(out, size,
+                        "warning: the largest cluster has %lld rows, an even share would be "
+                        "%.0f; more clusters may split it",
+                        (long long)e->largest, fair),
+               out;
+    return NULL;
+}
+
+static int evaluate(features_run *r) {
+    int rc = 0;
+    evaluation *e = &r->scores;
+    char text[256];
+    TRY(device_report(r->c->dev, "scores", 0, 1));
+    TRY(evaluation_make(r->c, r->rows, r->n, (int)r->width, r->label, r->K, r->truth, NULL,
+                        (uint64_t)r->o.seed, e));
+    r->silhouette = e->silhouette;
+    if (r->truth && e->largest < r->n)
+        TRY(conr_silhouette(r->c, r->rows, r->n, r->width, CONR_COSINE, r->label,
+                            (uint64_t)r->o.seed, &r->silhouette, NULL));
+    TRY(agreement(r));
+    json_t *o =
+        json_pack("{si si sf si sf sI sI ss}", "step", 0, "epoch", 0, "objective", r->objective,
+                  "clusters", r->K, "deviation", e->deviation, "smallest", (json_int_t)e->smallest,
+                  "largest", (json_int_t)e->largest, "method", r->o.method);
+    if (r->truth) {
+        o = json_put(o, "nmi", json_real(e->scores.nmi));
+        o = json_put(o, "acc", json_real(e->scores.acc));
+        o = json_put(o, "ari", json_real(e->scores.ari));
+        o = json_put(o, "balanced_acc", json_real(e->scores.balanced_acc));
+        if (isfinite(e->knn)) o = json_put(o, "knn", json_real(e->knn));
+    }
+    if (isfinite(r->silhouette)) o = json_put(o, "silhouette", json_real(r->silhouette));
+    if (isfinite(r->agreement)) o = json_put(o, "neighbor_agreement", json_real(r->agreement));
+    TRY(features_log(r, o));
+    for (int i = 0; warning(r, i, text, sizeof text); i++) {
+        features_message(r, text);
+        TRY(features_log(r, json_pack("{si si ss}", "step", 0, "epoch", 0, "warning", text)));
+    }
+done:
+    return rc;
+}
+
+int features_cluster(features_run *r) {
+    int rc = 0;
+    if (r->d > INT_MAX || r->n > INT_MAX)
+        TRY(fail(CONR_EINVAL, "features: %lld x %lld are too many; split them", (long long)r->n,
+                 (long long)r->d));
+    TRY(choose_clusters(r));
+    TRY(make_rows(r));
+    TRY(find_clusters(r));
+    TRY(evaluate(r));
+done:
+    return rc;
+}
