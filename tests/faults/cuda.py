@@ -87,6 +87,11 @@ class Driver:
             return verbs.run_state(f"{out}/run")
         return {"out": verbs.read(f"{out}/out")}
 
+    def keep_engines(self, out):
+        """From now on everybody makes the choices of this run; there may be none."""
+        with open(f"{self.inputs}/engines.txt", "wb") as f:
+            f.write(verbs.read(f"{out}/engines.txt") or b"")
+
     def prepare(self):
         os.makedirs(self.inputs)
         verbs.make_inputs(self.inputs)
@@ -95,7 +100,7 @@ class Driver:
             code, _, stderr, _ = self.run(self.words("train", out), out)
             if code:
                 sys.exit(f"cuda.py: a training without a fault fails: {stderr}")
-            shutil.copy(f"{out}/engines.txt", f"{self.inputs}/engines.txt")
+            self.keep_engines(out)
             if first:
                 shutil.move(f"{out}/run", f"{self.inputs}/run")
         for again in (False, True):
@@ -105,7 +110,7 @@ class Driver:
                 if code:
                     sys.exit(f"cuda.py: {verb} without a fault fails: {stderr}")
                 if not again:
-                    shutil.copy(f"{out}/engines.txt", f"{self.inputs}/engines.txt")
+                    self.keep_engines(out)
                     continue
                 self.clean[verb], self.counts[verb] = self.state(verb, out), counts
                 assert counts["alloc"] > 0 and counts["call"] > counts["alloc"], "the shim is not at work"
