@@ -107,11 +107,11 @@ done:
 
 int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n) {
     static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
-    file_map file = {0};
+    file_bytes file;
     *labels = NULL;
-    int rc = file_map_open(path, &file);
+    int rc = file_read(path, sizeof magic, &file, NULL);
     if (rc < 0) return rc;
-    bool npy = file.size >= sizeof magic && !memcmp(file.data, magic, sizeof magic);
-    file_map_close(&file);
+    bool npy = file.n == sizeof magic && !memcmp(file.data, magic, sizeof magic);
+    file_bytes_free(&file);
     return npy ? npy_read_labels(path, labels, n) : read_csv(path, column, labels, n);
 }

@@ -60,12 +60,12 @@ uint64_t checksum(const void *bytes, size_t n, uint64_t seed) {
 static int line_of(const char *folder, const char *name, char *out, size_t size) {
     int rc = 0;
     char path[4096];
-    file_map m;
+    file_bytes file;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    TRY(file_map_open(path, &m));
-    snprintf(out, size, "xxh64 %016" PRIx64 " %s\n", checksum(m.data, m.size, 0), name);
-    file_map_close(&m);
+    TRY(file_read_whole(path, &file));
+    snprintf(out, size, "xxh64 %016" PRIx64 " %s\n", checksum(file.data, file.n, 0), name);
 done:
+    file_bytes_free(&file);
     return rc;
 }
 

@@ -12,6 +12,7 @@ Cases, by their ID:
     VERB/file/N/kill[/M]    SIGKILL at the Nth file operation (then one at the Mth of the next start);
                             then it is continued
     VERB/alloc/N/stop       SIGTERM at the Nth allocation, or file operation; then it is continued
+    cutting/VERB/KIND/N     another program truncates an input at the Nth read (or mmap) of inputs
     flip/STATE/FILE/BIT     one bit of a file of a run is turned over; cut/STATE/FILE/BYTES: its end is lost
     clean/VERB              nothing fails: every file is synced before it gets its name
     two/HOW/PERCENT         two writers into one folder, the second this much of a run's time later"""
@@ -35,7 +36,7 @@ from verbs import TRAINS, VERBS
 ERRORS = {"alloc": ["ENOMEM"], "open": ["EMFILE", "EIO"], "read": ["EIO"], "write": ["ENOSPC", "EIO"],
           "sync": ["EIO"], "rename": ["ENOSPC", "EIO"], "mmap": ["ENOMEM"], "close": ["EIO"], "folder": ["EIO", "ENOSPC"]}
 CODES = {name: str(getattr(errno, name)) for name in {e for list_ in ERRORS.values() for e in list_}}
-CODES.update(kill="kill", stop="stop")
+CODES.update(kill="kill", stop="stop", cut="cut")
 SHORT = 280  # cases of the short form
 TIMEOUT = 60  # seconds; a case takes a tenth of one, also under sanitizers it is far below
 
@@ -66,9 +67,9 @@ class Driver:
 
     # ---- running
 
-    def start(self, words, out, fault=None):
+    def start(self, words, out, fault=None, under=None):
         """conr, with the shim: fault is (kind, n, act, sticky) or None, which only counts."""
-        env = dict(os.environ, LD_PRELOAD=self.shim, FAULT_UNDER=self.work, FAULT_COUNTS=out + ".counts",
+        env = dict(os.environ, LD_PRELOAD=self.shim, FAULT_UNDER=under or self.work, FAULT_COUNTS=out + ".counts",
                    OMP_WAIT_POLICY="passive", LC_ALL="C",
                    ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1")
         if fault:
@@ -77,8 +78,8 @@ class Driver:
         return subprocess.Popen([self.conr] + words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, cwd=self.work, text=True, errors="replace")
 
-    def run(self, words, out, fault=None):
-        p = self.start(words, out, fault)
+    def run(self, words, out, fault=None, under=None):
+        p = self.start(words, out, fault, under)
         try:
             stdout, stderr = p.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -242,6 +243,27 @@ class Driver:
             (self.check_continued if verb in TRAINS else self.check_kept)(verb, out)
         return fired, code
 
+    def cutting_case(self, verb, kind, n):
+        """An input that becomes shorter while it is read: an error, or it was read before."""
+        out = self.folder()
+        inputs = f"{out}/inputs"
+        shutil.copytree(self.inputs, inputs, symlinks=True)
+        verbs.lay_out(verb, inputs, f"{out}/o")
+        code, stdout, stderr = self.run(verbs.words(verb, inputs, f"{out}/o"), out, (kind, int(n), "cut", False), inputs)
+        fired = self.counts_of(out).get("fired", 0) > 0
+        if code == 0 and re.search("^(conr: )?warning: .*image", stderr, re.M):
+            pass  # one image was cut: it is left out, with a word
+        elif code == 0:
+            got = {k: v.replace(inputs.encode(), self.inputs.encode()) for k, v in verbs.state_of(verb, f"{out}/o").items()}
+            self.check_equal(got, self.clean[verb], "wrong")
+            says = verbs.said(stdout.replace(inputs, self.inputs), f"{out}/o")
+            check(says == self.says[verb], "output", f"standard output differs: {says}")
+        else:
+            check(fired, "status", f"exit {code} without a fault: {stderr}")
+            self.check_end(verb, code, stderr)
+            self.check_kept(verb, f"{out}/o")
+        return fired, code
+
     def damage_case(self, how, state, name, at):
         """A file of a finished or interrupted run is damaged; then the verbs that read it."""
         out = self.folder()
@@ -318,6 +340,8 @@ class Driver:
             return self.clean_case(part[1])
         if part[0] in ("flip", "cut"):
             return self.damage_case(part[0], part[1], "/".join(part[2:-1]), part[-1])
+        if part[0] == "cutting":
+            return self.cutting_case(*part[1:])
         if part[0] == "two":
             return self.two_case(*part[1:])
         return self.fault_case(*part[:4], part[4:])
@@ -341,6 +365,9 @@ class Driver:
                 lists.append(((verb, "stop"), [f"{verb}/{kind}/{n}/stop" for kind in ("alloc", "file")
                                                for n in range(1, counts[kind] + 1)]))
             lists.append(((verb, "kill"), ids))
+            if verb not in TRAINS:
+                lists.append((("cutting", verb), [f"cutting/{verb}/{kind}/{n}" for kind in ("read", "mmap")
+                                                  for n in range(1, counts[kind] + 1)]))
         for state in ("run", "half"):
             for name, data in verbs.tree(f"{self.inputs}/{state}").items():
                 bits = 8 * len(data)
@@ -363,7 +390,7 @@ class Tally:
 
     def add(self, what, ident, fired, code, problem):
         with self.lock:
-            kind = what[0] if what[0] in ("clean", "flip", "cut", "two") else what[1]
+            kind = what[0] if what[0] in ("clean", "flip", "cut", "two", "cutting") else what[1]
             row = self.rows.setdefault(kind, [0, 0, 0, 0])
             row[0] += 1
             row[1] += bool(fired)
