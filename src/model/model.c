@@ -4,6 +4,7 @@
 #include "base/checksum.h"
 #include "base/csv.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
@@ -202,9 +203,10 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
         TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
+    if (folder) TRY(checksum_check(path, "model.safetensors", "DONE"));
     if (folder && stat(centroids, &at) == 0) {
-        TRY(checksum_check(path, "centroids.npy", "DONE"));
         TRY(read_centroids(centroids, m));
+        TRY(checksum_check(path, "centroids.npy", "DONE"));
     }
     *out = m;
 done:
@@ -325,6 +327,15 @@ done:
 
 int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
                         const float *distances, const float *boundary, int64_t n) {
+    folder_lock lock;
+    int rc = folder_lock_beside(path, "options.yaml", &lock); /* into the folder of a run */
+    if (rc == 0) rc = model_write_clusters(path, images, labels, distances, boundary, n);
+    folder_lock_drop(&lock);
+    return rc;
+}
+
+int model_write_clusters(const char *path, conr_images *images, const int32_t *labels,
+                         const float *distances, const float *boundary, int64_t n) {
     int rc = 0;
     file_new f = {0};
     const source *s = &images->source;

@@ -97,6 +97,7 @@ done:
 
 int folder_open(const char *path, folder *out) {
     int rc = 0;
+    static const char *const read[] = {"options.yaml", "log.jsonl", "data.json"};
     char *options = NULL, *done = NULL, *data = NULL;
     struct stat about;
     *out = (folder){0};
@@ -117,6 +118,7 @@ int folder_open(const char *path, folder *out) {
     out->done = stat(done, &about) == 0;
     TRY(read_log(out));
     TRY(data_read(data, &out->memory, &out->data));
+    for (int i = 0; i < 3; i++) TRY(checksum_check(path, read[i], "DONE"));
 done:
     free(options), free(done), free(data);
     if (rc < 0) folder_close(out);
@@ -192,8 +194,10 @@ int folder_read_images(folder *f) {
     if (stat(labels, &about) || stat(features, &about))
         TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
     TRY(read_labels(f, labels));
-    TRY(checksum_check(f->path, "embeddings.npy", "DONE"));
     TRY(npy_read_features(features, &f->features, &n, &f->d));
+    /* once they are read: a file that shrinks meanwhile is noticed as well */
+    TRY(checksum_check(f->path, "labels.csv", "DONE"));
+    TRY(checksum_check(f->path, "embeddings.npy", "DONE"));
     if (n != f->n)
         TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; repeat the run",
                  features, (long long)n, (long long)f->n));
