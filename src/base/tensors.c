@@ -10,10 +10,10 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "json/json.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -2,8 +2,8 @@
 #include "report/data.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/status.h"
+#include "json/json.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -3,9 +3,9 @@
 
 #include "base/checksum.h"
 #include "base/csv.h"
-#include "base/json.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "json/json.h"
 
 #include <errno.h>
 #include <math.h>
