@@ -6,7 +6,7 @@
 #   make test       build, run every test that needs no GPU
 #   make test-long  also run the slow tests: sanitizers over everything, failed calls, fuzzing,
 #                   reports in a browser, ranks under mpirun
-#   make test-cuda  run the tests that need an NVIDIA GPU
+#   make test-cuda  run the tests that need an NVIDIA GPU (scripts/faults-cuda.sh goes further)
 #   make bench      measure this machine
 #   make cuda       build with the CUDA backend into build-cuda/ (needs nvcc and cuDNN 9)
 #   make install    install into PREFIX (/usr/local)

@@ -2,7 +2,7 @@
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
-#include "json.h"
+#include "values.h"
 
 /* Exit codes; EXIT_INTERRUPTED is in progress.h. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };

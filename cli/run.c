@@ -98,6 +98,7 @@ int run_last_scores(const char *run, json_t **out) {
         rc = failed("%s: cannot be read: %s; check the disk, and the limit on open files "
                     "(ulimit -n)",
                     path, strerror(errno));
+    if (f && rc == EXIT_OK && conr_check_file(path) < 0) rc = library_error();
     if (rc != EXIT_OK) json_decref(*out), *out = NULL;
     free(line);
     free(path);

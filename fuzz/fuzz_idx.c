@@ -10,8 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (n < 2 || source_new("fuzz", &s) < 0) return 0;
     size_t labels = (size_t)bytes[0] << 8 | bytes[1];
     if (labels > n - 2) labels = 0;
-    if (idx_parse(&s, "fuzz", bytes + 2 + labels, n - 2 - labels, labels ? "labels" : NULL,
-                  bytes + 2, labels) == 0)
+    source_bytes x = {.path = "fuzz", .in_memory = bytes + 2 + labels, .n = n - 2 - labels};
+    source_bytes y = {.path = "labels", .in_memory = bytes + 2, .n = labels};
+    if (idx_parse(&s, &x, labels ? &y : NULL) == 0)
         for (int64_t i = 0; i < s.n && i < 64; i++) source_read(&s, i, 1, 0, &m);
     image_free(&m);
     source_close(&s);

@@ -462,15 +462,21 @@ CONR_API int conr_read_features(const char *path, float **features, int64_t *n, 
 CONR_API int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n);
 
 /* Write a .npy file [rows,columns], or a vector [rows] if columns is 0.  The file is written
- * completely or not at all. */
+ * completely or not at all, and not into the folder of a training that is running. */
 CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t rows,
                              int64_t columns);
 CONR_API int conr_write_floats(const char *path, const float *values, int64_t rows,
                                int64_t columns);
 
 /* Fails if writing to `out` would replace the file `input` (NULL: none), or a file that a run or a
- * sweep keeps in its folder: for use before long work.  Links are followed. */
+ * sweep keeps in its folder, or if a training is writing into that folder now: for use before long
+ * work.  Links are followed. */
 CONR_API int conr_check_output(const char *out, const char *input);
+
+/* Fails if `path` is a file of a finished run, and not as the run wrote it: its checksum differs from
+ * the one in DONE beside it.  Other files pass.  conr_read_features, conr_read_labels,
+ * conr_settings_read, conr_model_open and conr_report check by themselves what they read. */
+CONR_API int conr_check_file(const char *path);
 
 /* Releases what the library allocated; NULL is fine. */
 CONR_API void conr_free(void *p);

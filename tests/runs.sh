@@ -79,6 +79,25 @@ got=$?
 [ $got = 130 ] && grep -q "stopped and saved" "$work/err" && [ -e "$work/twice/checkpoint.safetensors" ] ||
     complain "three signals in a row: exit $got, '$(cat "$work/err")'"
 
+# ---- a terminal that is closed (SIGHUP) is a request to stop; under nohup it is nothing
+"$conr" train "${long[@]}" --out "$work/hangup" --quiet --threads 1 >/dev/null 2>"$work/err" &
+pid=$!
+until_lines hangup 4
+kill -HUP $pid
+wait $pid
+got=$?
+[ $got = 130 ] && grep -q "stopped and saved" "$work/err" && [ -e "$work/hangup/checkpoint.safetensors" ] ||
+    complain "SIGHUP: exit $got, '$(cat "$work/err")'"
+nohup "$conr" train "${long[@]}" --out "$work/nohup" --quiet --threads 1 >/dev/null 2>"$work/err" </dev/null &
+pid=$!
+until_lines nohup 4
+kill -HUP $pid
+until_lines nohup $(($(wc -l <"$work/nohup/log.jsonl") + 2)) # it goes on
+kill -TERM $pid
+wait $pid
+got=$?
+[ $got = 130 ] || complain "SIGHUP under nohup, then SIGTERM: exit $got, '$(cat "$work/err")'"
+
 # ---- a closed pipe is a request to stop, too: `conr train ... 2>&1 | head`
 timeout -s KILL 60 "$conr" train "${recipe[@]}" --set epochs=5000 --set stage1_epochs=5000 --set eval_every=1 --out "$work/pipe" --threads 1 2>&1 >/dev/null | head -n 1 >/dev/null
 got=${PIPESTATUS[0]}

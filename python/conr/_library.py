@@ -209,6 +209,7 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
     "conr_set_progress": (None, [_handle, OnProgress, c_void_p]),
     "conr_free": (None, [c_void_p]),
     "conr_check_output": (c_int, [c_char_p, c_char_p]),
+    "conr_check_file": (c_int, [c_char_p]),
     "conr_neighbors_defaults": (CNeighborsOptions, []),
     "conr_neighbors": (c_int, [_handle, _array, c_int64, c_int64, POINTER(CNeighborsOptions),
                                _array]),

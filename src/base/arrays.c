@@ -3,6 +3,7 @@
  * Thin: the formats are npy.c's and csv.c's.  Owns which column of a CSV holds the labels. */
 #include "base/csv.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
@@ -16,13 +17,19 @@
 void conr_free(void *p) { free(p); }
 
 int conr_read_features(const char *path, float **features, int64_t *n, int64_t *d) {
-    return npy_read_features(path, features, n, d);
+    int rc = npy_read_features(path, features, n, d);
+    if (rc == 0 && (rc = conr_check_file(path)) < 0) conr_free(*features), *features = NULL;
+    return rc;
 }
 
 static int write_array(const char *path, char kind, const void *values, int64_t rows,
                        int64_t columns) {
     int64_t dim[2] = {rows, columns};
-    return npy_write(path, kind, 4, columns ? 2 : 1, dim, values);
+    folder_lock lock;
+    int rc = folder_lock_beside(path, "options.yaml", &lock); /* into the folder of a run */
+    if (rc == 0) rc = npy_write(path, kind, 4, columns ? 2 : 1, dim, values);
+    folder_lock_drop(&lock);
+    return rc;
 }
 
 int conr_write_ints(const char *path, const int32_t *values, int64_t rows, int64_t columns) {
@@ -107,11 +114,13 @@ done:
 
 int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n) {
     static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
-    file_map file = {0};
+    file_bytes file;
     *labels = NULL;
-    int rc = file_map_open(path, &file);
+    int rc = file_read(path, sizeof magic, &file, NULL);
     if (rc < 0) return rc;
-    bool npy = file.size >= sizeof magic && !memcmp(file.data, magic, sizeof magic);
-    file_map_close(&file);
-    return npy ? npy_read_labels(path, labels, n) : read_csv(path, column, labels, n);
+    bool npy = file.n == sizeof magic && !memcmp(file.data, magic, sizeof magic);
+    file_bytes_free(&file);
+    rc = npy ? npy_read_labels(path, labels, n) : read_csv(path, column, labels, n);
+    if (rc == 0 && (rc = conr_check_file(path)) < 0) conr_free(*labels), *labels = NULL;
+    return rc;
 }

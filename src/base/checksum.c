@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read as they are");
@@ -27,20 +28,34 @@ static inline uint64_t merge(uint64_t sum, uint64_t x) {
     return (sum ^ mix(0, x)) * prime1 + prime4;
 }
 
-uint64_t checksum(const void *bytes, size_t n, uint64_t seed) {
-    const unsigned char *at = bytes;
-    size_t left = n;
+/* The sums of all whole stripes of 32 bytes so far. */
+typedef struct stripes {
+    uint64_t a, b, c, d;
+} stripes;
+
+static stripes stripes_begin(uint64_t seed) {
+    return (stripes){seed + prime1 + prime2, seed + prime2, seed, seed - prime1};
+}
+
+/* n: a multiple of 32 */
+static void stripes_add(stripes *s, const unsigned char *at, size_t n) {
+    uint64_t a = s->a, b = s->b, c = s->c, d = s->d;
+    for (; n; n -= 32, at += 32) {
+        a = mix(a, word(at));
+        b = mix(b, word(at + 8));
+        c = mix(c, word(at + 16));
+        d = mix(d, word(at + 24));
+    }
+    *s = (stripes){a, b, c, d};
+}
+
+/* n: all bytes; the last n % 32 of them are at `at`. */
+static uint64_t stripes_end(const stripes *s, const unsigned char *at, uint64_t n, uint64_t seed) {
+    size_t left = n % 32;
     uint64_t sum = seed + prime5;
     if (n >= 32) {
-        uint64_t a = seed + prime1 + prime2, b = seed + prime2, c = seed, d = seed - prime1;
-        for (; left >= 32; left -= 32, at += 32) {
-            a = mix(a, word(at));
-            b = mix(b, word(at + 8));
-            c = mix(c, word(at + 16));
-            d = mix(d, word(at + 24));
-        }
-        sum = turn(a, 1) + turn(b, 7) + turn(c, 12) + turn(d, 18);
-        sum = merge(merge(merge(merge(sum, a), b), c), d);
+        sum = turn(s->a, 1) + turn(s->b, 7) + turn(s->c, 12) + turn(s->d, 18);
+        sum = merge(merge(merge(merge(sum, s->a), s->b), s->c), s->d);
     }
     sum += n;
     for (; left >= 8; left -= 8, at += 8) sum = turn(sum ^ mix(0, word(at)), 27) * prime1 + prime4;
@@ -56,15 +71,41 @@ uint64_t checksum(const void *bytes, size_t n, uint64_t seed) {
     return sum ^ sum >> 32;
 }
 
+uint64_t checksum(const void *bytes, size_t n, uint64_t seed) {
+    stripes s = stripes_begin(seed);
+    stripes_add(&s, bytes, n - n % 32);
+    return stripes_end(&s, (const unsigned char *)bytes + (n - n % 32), n, seed);
+}
+
+int checksum_file(const char *path, size_t most, uint64_t *out) {
+    enum { PART = 1 << 20 }; /* whole stripes */
+    int rc = 0;
+    file_reader file;
+    stripes s = stripes_begin(0);
+    unsigned char *part = malloc(PART);
+    TRY(file_reader_open(path, &file));
+    if (!part) TRY(fail_memory(path, PART));
+    size_t n = file.size < most ? file.size : most, last = 0;
+    for (size_t at = 0; at < n; at += last) {
+        last = n - at < PART ? n - at : PART;
+        TRY(file_reader_read(&file, path, at, last, part));
+        stripes_add(&s, part, last - last % 32);
+    }
+    *out = stripes_end(&s, part + (last - last % 32), n, 0);
+done:
+    file_reader_close(&file);
+    free(part);
+    return rc;
+}
+
 /* "xxh64 DIGITS NAME" for a file as it is. */
 static int line_of(const char *folder, const char *name, char *out, size_t size) {
     int rc = 0;
     char path[4096];
-    file_map m;
+    uint64_t sum;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    TRY(file_map_open(path, &m));
-    snprintf(out, size, "xxh64 %016" PRIx64 " %s\n", checksum(m.data, m.size, 0), name);
-    file_map_close(&m);
+    TRY(checksum_file(path, SIZE_MAX, &sum));
+    snprintf(out, size, "xxh64 %016" PRIx64 " %s\n", sum, name);
 done:
     return rc;
 }
@@ -98,4 +139,11 @@ int checksum_check(const char *folder, const char *name, const char *list) {
 done:
     fclose(f);
     return rc;
+}
+
+int conr_check_file(const char *path) {
+    char folder[4096];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return checksum_check(slash == path ? "/" : folder, name, "DONE");
 }

@@ -35,12 +35,12 @@ int csv_parse(const char *name, const void *bytes, size_t n, csv *out) {
 
 int csv_open(const char *path, csv *out) {
     int rc = 0;
-    file_map file = {0};
+    file_bytes file;
     *out = (csv){0};
-    TRY(file_map_open(path, &file));
-    TRY(csv_parse(path, file.data, file.size, out));
+    TRY(file_read_whole(path, &file));
+    TRY(csv_parse(path, file.data, file.n, out));
 done:
-    file_map_close(&file);
+    file_bytes_free(&file);
     return rc;
 }
 

@@ -1,13 +1,13 @@
-/* file.c: mapping or reading a file, and replacing a file in one step.
+/* file.c: reading or mapping a file, and replacing a file in one step.
  *
  * Owns the temporary name, the order flush - sync - rename, and the messages about system errors.
  * The formats are left to npy.c, tensors.c, csv.c and options_yaml.c.
  *
- * If another program truncates a mapped file while it is read, SIGBUS is raised.  conr only ever
- * replaces files and never truncates them in place, so no run harms another that way; the images of
- * a user, which other programs write, are read instead of mapped. */
+ * Whatever a user or another program may write to is read, not mapped: a mapped file that somebody
+ * truncates raises SIGBUS, which would end a whole Python process. */
 #include "base/file.h"
 
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <dirent.h>
@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -70,6 +71,41 @@ void file_map_close(file_map *m) {
     *m = (file_map){0};
 }
 
+int file_reader_open(const char *path, file_reader *out) {
+    int rc = 0;
+    struct stat s;
+    *out = (file_reader){.fd = open(path, OPEN_TO_READ)};
+    if (out->fd < 0 || fstat(out->fd, &s) < 0) TRY(fail_system(path, "cannot be read", errno));
+    TRY(check_regular(path, s.st_mode));
+    out->size = (size_t)s.st_size;
+done:
+    if (rc < 0) file_reader_close(out);
+    return rc;
+}
+
+static int fail_shorter(const char *path) {
+    return fail(CONR_EFILE,
+                "%s: became shorter while it was read; is another program writing it? Try again "
+                "when that has ended",
+                path);
+}
+
+int file_reader_read(const file_reader *f, const char *path, size_t at, size_t n, void *to) {
+    while (n) {
+        ssize_t got = pread(f->fd, to, n, (off_t)at);
+        if (got == 0) return fail_shorter(path);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_system(path, "cannot be read", errno);
+        to = (char *)to + got, at += (size_t)got, n -= (size_t)got;
+    }
+    return 0;
+}
+
+void file_reader_close(file_reader *f) {
+    if (f->fd >= 0) close(f->fd);
+    *f = (file_reader){.fd = -1};
+}
+
 bool file_is_gone(const char *path) {
     struct stat s;
     return stat(path, &s) < 0 && (errno == ENOENT || errno == ENOTDIR);
@@ -103,6 +139,7 @@ int file_read(const char *path, size_t most, file_bytes *out, bool *its_own) {
     TRY(rc);
     out->size = (size_t)s.st_size;
     size_t want = out->size < most ? out->size : most;
+    TRY(memory_check(path, (double)want));
     out->data = malloc(want + 1);
     if (!out->data) TRY(fail_memory(path, (double)want));
     for (ssize_t got = 1; got > 0 && out->n < want;) {
@@ -118,6 +155,15 @@ done:
     if (fd >= 0) close(fd);
     if (rc < 0) file_bytes_free(out);
     if (its_own) *its_own = own;
+    return rc;
+}
+
+int file_read_whole(const char *path, file_bytes *out) {
+    int rc = 0;
+    TRY(file_read(path, SIZE_MAX, out, NULL));
+    if (out->n < out->size) TRY(fail_shorter(path));
+done:
+    if (rc < 0) file_bytes_free(out);
     return rc;
 }
 

@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A read-only mapping of a whole file.  data is NULL for an empty file. */
+/* A read-only mapping of a whole file.  data is NULL for an empty file.  If another program truncates
+ * the file meanwhile, SIGBUS is raised: only for files of our own that are larger than memory (the
+ * cache of images), and for tests. */
 typedef struct file_map {
     const unsigned char *data;
     size_t size;
@@ -14,6 +16,18 @@ typedef struct file_map {
 
 int file_map_open(const char *path, file_map *out); /* refuses folders, pipes and devices */
 void file_map_close(file_map *m);
+
+/* A file that is read in pieces, by any number of threads.  fd < 0: not open. */
+typedef struct file_reader {
+    int fd;
+    size_t size; /* when it was opened */
+} file_reader;
+
+int file_reader_open(const char *path, file_reader *out); /* refuses folders, pipes and devices */
+/* Exactly n bytes from `at` on, which lie within its size.  CONR_EFILE, with one line that names
+ * `path`, also if it has become shorter. */
+int file_reader_read(const file_reader *f, const char *path, size_t at, size_t n, void *to);
+void file_reader_close(file_reader *f); /* may follow a failed open, and may be called twice */
 
 /* A file, or its beginning, in memory.  Unlike a mapping, it cannot be pulled away by a program that
  * truncates the file meanwhile. */
@@ -26,6 +40,8 @@ typedef struct file_bytes {
 /* Reads the first `most` bytes, or all of a smaller file.  Refuses folders, pipes and devices.
  * *its_own (NULL: not wanted): whether a failure is about this one file, as in file_error_is_its_own. */
 int file_read(const char *path, size_t most, file_bytes *out, bool *its_own);
+/* All of a file; one that becomes shorter meanwhile is an error, not a shorter file. */
+int file_read_whole(const char *path, file_bytes *out);
 void file_bytes_free(file_bytes *b); /* may be called twice */
 
 /* Whether nothing has this name, in contrast to something that cannot be read. */

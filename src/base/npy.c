@@ -240,41 +240,106 @@ static void swap_bytes(unsigned char *data, size_t count, int size) {
         }
 }
 
-int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out) {
+/* What the header says about the elements. */
+typedef struct npy_form {
+    bool big_endian, fortran;
+    size_t data; /* offset of the elements in the file */
+} npy_form;
+
+/* Everything but the elements.  bytes: the first n bytes of a file of `size`; the whole header must
+ * be among them. */
+static int read_form(const char *name, const unsigned char *bytes, size_t n, size_t size, npy *out,
+                     npy_form *form) {
     int rc = 0;
-    bool big_endian = false, fortran = false;
     cursor c = {0};
     *out = (npy){0};
+    *form = (npy_form){0};
     TRY(find_header(name, bytes, n, &c));
-    TRY(read_header(&c, out, &big_endian, &fortran));
+    TRY(read_header(&c, out, &form->big_endian, &form->fortran));
     if (!npy_count(out->dim, out->n_dims, (size_t)out->size, &out->count))
         TRY(fail(CONR_EFORMAT, "%s: its shape is larger than any memory; is the file damaged?",
                  name));
-    const unsigned char *data = (const unsigned char *)c.end;
-    size_t have = n - (size_t)(data - bytes), need = out->count * (size_t)out->size;
+    form->data = (size_t)((const unsigned char *)c.end - bytes);
+    size_t have = size - form->data, need = out->count * (size_t)out->size;
     if (have != need)
         TRY(fail(CONR_EFORMAT, "%s: has %zu bytes of data, expected %zu; %s", name, have, need,
                  have < need ? "was it cut short?" : "save one array to one file"));
+done:
+    return rc;
+}
+
+int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out) {
+    int rc = 0;
+    npy_form form;
+    TRY(read_form(name, bytes, n, n, out, &form));
     out->data = memory_new(name, out->count, (size_t)out->size);
     if (!out->data) TRY(CONR_ENOMEM);
-    if (fortran)
-        copy_fortran(out, data, out->data);
+    if (form.fortran)
+        copy_fortran(out, bytes + form.data, out->data);
     else
-        memcpy(out->data, data, need);
-    if (big_endian) swap_bytes(out->data, out->count, out->size);
+        memcpy(out->data, bytes + form.data, out->count * (size_t)out->size);
+    if (form.big_endian) swap_bytes(out->data, out->count, out->size);
 done:
     if (rc < 0) npy_free(out);
     return rc;
 }
 
+/* The bytes up to the end of the header, or all of a shorter or damaged file.  *out: freed by the
+ * caller. */
+static int read_beginning(const file_reader *file, const char *path, unsigned char **out,
+                          size_t *n) {
+    int rc = 0;
+    unsigned char head[VERSION_1_BYTES + 2] = {0};
+    *n = file->size < sizeof head ? file->size : sizeof head;
+    TRY(file_reader_read(file, path, 0, *n, head));
+    size_t length = sizeof head + ((size_t)head[8] | (size_t)head[9] << 8);
+    if (head[6] > 1) length += (size_t)head[10] << 16 | (size_t)head[11] << 24;
+    bool ours = *n >= VERSION_1_BYTES && !memcmp(head, magic, sizeof magic);
+    if (ours) *n = length < file->size ? length : file->size;
+    *out = memory_new(path, *n + 1, 1);
+    if (!*out) TRY(CONR_ENOMEM);
+    TRY(file_reader_read(file, path, 0, *n, *out));
+done:
+    return rc;
+}
+
+int npy_head(const file_reader *file, const char *path, npy *out, size_t *data) {
+    int rc = 0;
+    unsigned char *head = NULL;
+    size_t n;
+    npy_form form;
+    *out = (npy){0};
+    TRY(read_beginning(file, path, &head, &n));
+    TRY(read_form(path, head, n, file->size, out, &form));
+    *data = form.fortran || form.big_endian ? 0 : form.data;
+done:
+    free(head);
+    return rc;
+}
+
 int npy_read(const char *path, npy *out) {
     int rc = 0;
-    file_map map;
+    size_t data, size;
+    file_reader file;
+    unsigned char *bytes = NULL;
     *out = (npy){0};
-    TRY(file_map_open(path, &map));
-    rc = npy_parse(path, map.data, map.size, out);
-    file_map_close(&map);
+    TRY(file_reader_open(path, &file));
+    TRY(npy_head(&file, path, out, &data));
+    size = out->count * (size_t)out->size;
+    if (data) { /* as we want it: straight into its place */
+        out->data = memory_new(path, out->count, (size_t)out->size);
+        if (!out->data) TRY(CONR_ENOMEM);
+        TRY(file_reader_read(&file, path, data, size, out->data));
+    } else {
+        bytes = memory_new(path, file.size, 1);
+        if (!bytes) TRY(CONR_ENOMEM);
+        TRY(file_reader_read(&file, path, 0, file.size, bytes));
+        TRY(npy_parse(path, bytes, file.size, out));
+    }
 done:
+    file_reader_close(&file);
+    free(bytes);
+    if (rc < 0) npy_free(out);
     return rc;
 }
 

@@ -5,6 +5,8 @@
 #ifndef CONR_NPY_H
 #define CONR_NPY_H
 
+#include "base/file.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +23,9 @@ typedef struct npy {
 } npy;
 
 int npy_read(const char *path, npy *out);
+/* Everything but the elements, for arrays that are read in pieces: out->data stays NULL.  *data:
+ * where they begin in the file; 0 if they are in another order than C's or another byte order. */
+int npy_head(const file_reader *file, const char *path, npy *out, size_t *data);
 /* The same from memory: the n bytes of a file that messages call `name`. */
 int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out);
 void npy_free(npy *a); /* may follow a failed read, and may be called twice */

@@ -156,12 +156,11 @@ done:
 
 int options_read_yaml(const option *list, int count, void *settings, const char *path) {
     int rc = 0;
-    file_map map;
-    TRY(file_map_open(path, &map));
-    const char *text = map.data ? (const char *)map.data : "";
-    rc = options_read_yaml_text(list, count, settings, path, text, map.size);
-    file_map_close(&map);
+    file_bytes file;
+    TRY(file_read_whole(path, &file));
+    TRY(options_read_yaml_text(list, count, settings, path, (const char *)file.data, file.n));
 done:
+    file_bytes_free(&file);
     return rc;
 }
 

@@ -4,6 +4,7 @@
  * link leads to, in the folder that the path leads to. */
 #include "base/output.h"
 
+#include "base/lock.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -90,4 +91,11 @@ int output_check(const char *out, const char *input, const char *report_of) {
     return rc;
 }
 
-int conr_check_output(const char *out, const char *input) { return output_check(out, input, NULL); }
+int conr_check_output(const char *out, const char *input) {
+    folder_lock lock;
+    int rc = output_check(out, input, NULL);
+    if (rc < 0) return rc;
+    rc = folder_lock_beside(out, "options.yaml", &lock); /* whoever writes takes it again */
+    folder_lock_drop(&lock);
+    return rc;
+}

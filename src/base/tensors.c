@@ -10,10 +10,10 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "json/json.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -35,8 +35,8 @@ static const char sum_key[] = "xxh64", no_sum[] = "0000000000000000";
 enum { SUM_DIGITS = sizeof no_sum - 1 };
 
 struct tensors_memory {
-    arena small; /* path, names, notes, the lists themselves */
-    file_map map;
+    arena small;          /* path, names, notes, the lists themselves */
+    unsigned char *bytes; /* the file; NULL: not ours */
 };
 
 static const struct {
@@ -207,19 +207,30 @@ static int check_sum(const tensors *f, const char *text, size_t n) {
                 f->path, sum_key);
 }
 
+/* The length of the header, which must lie within the n bytes of the file. */
+static int check_claim(const char *name, const unsigned char *bytes, size_t n, uint64_t *length) {
+    if (n < LENGTH_BYTES)
+        return fail(CONR_EFORMAT, "%s: is not a safetensors file: it %s; was it cut short?", name,
+                    n ? "has only a few bytes" : "is empty");
+    memcpy(length, bytes, sizeof *length);
+    if (*length <= HEADER_LIMIT && *length <= n - LENGTH_BYTES) return 0;
+    return fail(CONR_EFORMAT,
+                "%s: claims a header of %" PRIu64 " bytes; is it a whole safetensors file?", name,
+                *length);
+}
+
+static int fail_header(const char *name, int at) {
+    return fail(CONR_EFORMAT, "%s: its header is not a JSON object (byte %d); is it safetensors?",
+                name, at);
+}
+
 /* The parsed header, owned by the caller, and where the data starts. */
 static int read_header(const char *name, const unsigned char *bytes, size_t n, json_t **header,
                        size_t *start) {
     uint64_t length;
     json_error_t error;
-    if (n < LENGTH_BYTES)
-        return fail(CONR_EFORMAT, "%s: is not a safetensors file: it %s; was it cut short?", name,
-                    n ? "has only a few bytes" : "is empty");
-    memcpy(&length, bytes, sizeof length);
-    if (length > HEADER_LIMIT || length > n - LENGTH_BYTES)
-        return fail(CONR_EFORMAT,
-                    "%s: claims a header of %" PRIu64 " bytes; is it a whole safetensors file?",
-                    name, length);
+    int rc = check_claim(name, bytes, n, &length);
+    if (rc < 0) return rc;
     const char *text = (const char *)bytes + LENGTH_BYTES;
     *start = LENGTH_BYTES + (size_t)length;
     *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
@@ -229,8 +240,7 @@ static int read_header(const char *name, const unsigned char *bytes, size_t n, j
     if (!*header && json_error_code(&error) == json_error_duplicate_key)
         return fail(CONR_EFORMAT, "%s: has the same name twice; write the file again", name);
     /* jansson's own message may quote a line break of the file */
-    return fail(CONR_EFORMAT, "%s: its header is not a JSON object (byte %d); is it safetensors?",
-                name, *header ? 0 : error.position);
+    return fail_header(name, *header ? 0 : error.position);
 }
 
 int tensors_parse(const char *name, const unsigned char *bytes, size_t n, tensors *out) {
@@ -261,22 +271,32 @@ done:
 
 int tensors_open(const char *path, tensors *out) {
     int rc = 0;
-    file_map map;
+    file_reader file;
+    unsigned char head[LENGTH_BYTES + 1], *bytes = NULL;
     *out = (tensors){0};
-    TRY(file_map_open(path, &map));
-    rc = tensors_parse(path, map.data, map.size, out);
-    if (rc < 0)
-        file_map_close(&map);
-    else
-        out->memory->map = map;
+    TRY(file_reader_open(path, &file));
+    size_t n = file.size, first = n < sizeof head ? n : sizeof head;
+    uint64_t length;
+    /* a large file of another kind is not read as a whole to find that out */
+    TRY(file_reader_read(&file, path, 0, first, head));
+    TRY(check_claim(path, head, n, &length));
+    if (length && head[LENGTH_BYTES] != '{') TRY(fail_header(path, 0));
+    bytes = memory_new(path, n, 1);
+    if (!bytes) TRY(CONR_ENOMEM);
+    TRY(file_reader_read(&file, path, 0, n, bytes));
+    TRY(tensors_parse(path, bytes, n, out));
+    out->memory->bytes = bytes;
+    bytes = NULL;
 done:
+    file_reader_close(&file);
+    free(bytes);
     return rc;
 }
 
 void tensors_close(tensors *t) {
     if (t->memory) {
         arena_free(&t->memory->small);
-        file_map_close(&t->memory->map);
+        free(t->memory->bytes);
         free(t->memory);
     }
     *t = (tensors){0};

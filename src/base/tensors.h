@@ -3,7 +3,7 @@
  * A file is 8 bytes of header length, a JSON header (name -> dtype, shape, data_offsets, plus
  * "__metadata__", text to text), then the elements.  Every length is checked against the file
  * before it is used, and what tensors_write wrote also against the checksum it left in the
- * metadata.  Reading maps the file; nothing is copied until tensors_floats. */
+ * metadata.  The file is read as a whole. */
 #ifndef CONR_TENSORS_H
 #define CONR_TENSORS_H
 

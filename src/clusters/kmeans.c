@@ -359,13 +359,19 @@ done:
     return rc;
 }
 
+/* The history in the units of the features. */
+static void unscale_history(conr_kmeans_history *h, float by) {
+    double squared = (double)by * by;
+    h->objective /= squared;
+    for (int i = 0; i < h->steps; i++) h->step[i].objective /= squared;
+}
+
 /* kmeans_ordinary on features so small that they have to be multiplied by `by`. */
 static int kmeans_scaled(conr *c, ranks *over, const float *features, int n, int d, float by,
                          const conr_kmeans_options *options, float *centroids, int32_t *labels,
                          conr_kmeans_history *history) {
     int rc = 0;
     int64_t size = (int64_t)options->clusters * d;
-    double squared = (double)by * by;
     conr_kmeans_options o = *options;
     float *x = scale_copy(features, (int64_t)n * d, by), *start = NULL;
     TRY(x ? 0 : CONR_ENOMEM);
@@ -375,10 +381,7 @@ static int kmeans_scaled(conr *c, ranks *over, const float *features, int n, int
     }
     TRY(kmeans_ordinary(c, over, x, n, d, &o, centroids, labels, history));
     for (int64_t i = 0; i < size; i++) centroids[i] /= by;
-    if (history) {
-        history->objective /= squared;
-        for (int i = 0; i < history->steps; i++) history->step[i].objective /= squared;
-    }
+    if (history) unscale_history(history, by);
 done:
     free(x), free(start);
     return rc;
@@ -398,6 +401,7 @@ static int kmeans_host_arrays(conr *c, ranks *over, const float *features, int64
     return by == 1 ? kmeans_ordinary(c, over, features, n, d, o, centroids, labels, history)
                    : kmeans_scaled(c, over, features, n, d, by, o, centroids, labels, history);
 }
+
 int kmeans_on_device(conr *c, ranks *over, const float *features, int64_t n, int d,
                      const conr_kmeans_options *o, float *centroids, int32_t *labels,
                      conr_kmeans_history *history) {
@@ -424,6 +428,39 @@ done:
     return rc;
 }
 
+/* kmeans_device on features so small that they have to be multiplied by `by`: rare enough to take
+ * the way through host memory. */
+static int kmeans_device_scaled(conr *c, const float *features, int n, int d, float by,
+                                const conr_kmeans_options *options, float *centroids,
+                                int32_t *labels, conr_kmeans_history *history) {
+    int rc = 0;
+    device *dev = c->dev;
+    size_t count = (size_t)n * d, size = (size_t)options->clusters * d;
+    conr_kmeans_options o = *options;
+    void *on = NULL;
+    float *x = memory_new("k-means", count, sizeof *x), *start = NULL;
+    float *means = memory_new("k-means", size, sizeof *means);
+    TRY(x && means ? 0 : CONR_ENOMEM);
+    if (o.start) {
+        o.start = start = scale_copy(o.start, (int64_t)size, by);
+        TRY(start ? 0 : CONR_ENOMEM);
+    }
+    TRY(dev->op.get(dev, x, features, count * sizeof *x));
+    for (size_t i = 0; i < count; i++) x[i] *= by;
+    TRY(dev->op.alloc(dev, count * sizeof *x, &on));
+    TRY(dev->op.put(dev, on, x, count * sizeof *x));
+    TRY(kmeans_device(dev, context_together(c), on, n, d, &o, centroids, labels, history));
+    TRY(dev->op.get(dev, means, centroids, size * sizeof *means));
+    for (size_t i = 0; i < size; i++) means[i] /= by;
+    TRY(dev->op.put(dev, centroids, means, size * sizeof *means));
+    TRY(dev->op.sync(dev));
+    unscale_history(history, by);
+done:
+    dev->op.free(dev, on);
+    free(x), free(start), free(means);
+    return rc;
+}
+
 /* conr_kmeans for arrays in device memory; o->start may be in host or device memory. */
 static int kmeans_device_arrays(conr *c, const float *features, int n, int d,
                                 const conr_kmeans_options *options, float *centroids,
@@ -432,7 +469,7 @@ static int kmeans_device_arrays(conr *c, const float *features, int n, int d,
     device *dev = c->dev;
     conr_kmeans_options o = *options;
     conr_kmeans_history found = {0};
-    float *start = NULL;
+    float *start = NULL, by = 1;
     TRY(check_options(&o, n));
     if (o.start && (rc = ARRAYS_ON_DEVICE(c, o.start)) > 0) {
         size_t count = (size_t)o.clusters * d;
@@ -443,7 +480,11 @@ static int kmeans_device_arrays(conr *c, const float *features, int n, int d,
     }
     TRY(rc);
     if (o.start) TRY(numbers_check("start", o.start, o.clusters, d));
-    TRY(kmeans_device(dev, context_together(c), features, n, d, &o, centroids, labels, &found));
+    if (o.metric == CONR_EUCLIDEAN)
+        TRY(scale_for_device(dev, features, n, o.start, o.start ? o.clusters : 0, d, &by));
+    TRY(by == 1
+            ? kmeans_device(dev, context_together(c), features, n, d, &o, centroids, labels, &found)
+            : kmeans_device_scaled(c, features, n, d, by, &o, centroids, labels, &found));
     if (!isfinite(found.objective))
         TRY(fail(CONR_ENUMBER, "features: some are NaN or infinite; remove those rows first"));
     /* as conr_assign does it, so that both give the same labels */

@@ -292,6 +292,53 @@ static void kmeans_of_arrays_there(void **state) {
     drop(x_on), drop(centers_on), drop(labels_on);
 }
 
+/* Features in other units have the same clusters, however small the unit: powers of two even the
+ * same bits.  Squares of such differences vanish in float. */
+static void kmeans_of_tiny_arrays(void **state) {
+    (void)state;
+    enum { N = 2000, D = 16, K = 5 };
+    static const double units[] = {1, 0x1p-60, 0x1p-100, 1e-30};
+    float *x = blobs(N, D, K, 0.5, NULL), *small = taken(N * D * sizeof *small);
+    float *want = NULL, *want_away = NULL;
+    int32_t *labels = NULL;
+    double objective = 0;
+    void *x_on = on_gpu(NULL, N * D * sizeof *x), *centers_on = on_gpu(NULL, K * D * sizeof *x);
+    void *labels_on = on_gpu(NULL, N * sizeof *labels), *away_on = on_gpu(NULL, N * sizeof *x);
+    for (int u = 0; u < 4; u++)
+        for (int start = 0; start < 2; start++) {
+            conr_kmeans_options o = conr_kmeans_defaults();
+            conr_kmeans_history h;
+            double unit = units[u];
+            for (int i = 0; i < N * D; i++) small[i] = (float)(unit * x[i]);
+            o.clusters = K, o.metric = CONR_EUCLIDEAN, o.start = start ? small : NULL;
+            assert_ok(gpu->dev->op.put(gpu->dev, x_on, small, N * D * sizeof *small));
+            assert_ok(conr_kmeans(gpu, x_on, N, D, &o, centers_on, labels_on, &h));
+            int32_t *got = fetched(labels_on, N * sizeof *got);
+            assert_ok(
+                conr_assign(gpu, x_on, N, D, CONR_EUCLIDEAN, centers_on, K, labels_on, away_on));
+            int32_t *again = fetched(labels_on, N * sizeof *again);
+            float *centers = fetched(centers_on, K * D * sizeof *centers);
+            float *away = fetched(away_on, N * sizeof *away);
+            assert_memory_equal(got, again, N * sizeof *got);
+            if (u == 0 && start == 0) {
+                want = centers, want_away = away, labels = got, objective = h.objective;
+            } else {
+                if (start == 0) assert_memory_equal(got, labels, N * sizeof *got);
+                assert_true(fabs(h.objective / (unit * unit) / objective - 1) < 1e-3);
+                for (int i = 0; i < K * D && start == 0; i++)
+                    assert_true(fabs(centers[i] / unit - want[i]) <= 1e-5 * (1 + fabsf(want[i])));
+                for (int i = 0; i < N && start == 0; i++)
+                    assert_true(fabs(away[i] / unit - want_away[i]) <= 1e-5 * want_away[i]);
+                for (int i = 0; i < K * D && u < 3 && start == 0; i++)
+                    assert_true(centers[i] / unit == want[i]);
+                free(centers), free(away), free(got);
+            }
+            free(again), conr_kmeans_history_free(&h);
+        }
+    free(x), free(small), free(want), free(want_away), free(labels);
+    drop(x_on), drop(centers_on), drop(labels_on), drop(away_on);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void mixed_arrays_are_refused(void **state) {
@@ -470,7 +517,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(boundary_of_arrays_there),      cmocka_unit_test(filter_of_arrays_there),
         cmocka_unit_test(assign_of_arrays_there),        cmocka_unit_test(kmeans_of_arrays_there),
         cmocka_unit_test(mixed_arrays_are_refused),      cmocka_unit_test(streams_are_ordered),
-        cmocka_unit_test(a_graph_has_memory_of_its_own),
+        cmocka_unit_test(a_graph_has_memory_of_its_own), cmocka_unit_test(kmeans_of_tiny_arrays),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -74,9 +74,11 @@ typedef struct placing {
     image pixels; /* reused */
 } placing;
 
-static int copy_bytes(int in, int out) {
+/* *copied: how many there were */
+static int copy_bytes(int in, int out, off_t *copied) {
     char buffer[1 << 16];
-    for (ssize_t n; (n = read(in, buffer, sizeof buffer)) != 0;) {
+    *copied = 0;
+    for (ssize_t n; (n = read(in, buffer, sizeof buffer)) != 0; *copied += n) {
         if (n < 0) return -1;
         for (ssize_t done = 0, part; done < n; done += part)
             if ((part = write(out, buffer + done, (size_t)(n - done))) < 0) return -1;
@@ -86,19 +88,24 @@ static int copy_bytes(int in, int out) {
 
 /* Copies content and time of the last change. */
 static int copy_file(const char *from, const char *to) {
-    struct stat at;
+    struct stat at = {0};
+    off_t copied = 0;
     int in = open(from, O_RDONLY | O_CLOEXEC);
-    if (in < 0)
-        return fail(CONR_EFILE, "%s: cannot be read: %s; is it still there?", from,
-                    strerror(errno));
+    if (in < 0 || fstat(in, &at)) {
+        int why = errno;
+        if (in >= 0) close(in);
+        return fail(CONR_EFILE, "%s: cannot be read: %s; is it still there?", from, strerror(why));
+    }
     int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc = out < 0 ? -1 : 0;
-    if (rc == 0) rc = copy_bytes(in, out);
-    if (rc == 0 && fstat(in, &at) == 0)
-        futimens(out, (struct timespec[]){at.st_atim, at.st_mtim}); /* may fail */
+    if (rc == 0) rc = copy_bytes(in, out, &copied);
+    if (rc == 0) futimens(out, (struct timespec[]){at.st_atim, at.st_mtim}); /* may fail */
     if (out >= 0 && close(out)) rc = -1;
     int why = errno;
     close(in);
     errno = why;
+    if (rc == 0 && copied < at.st_size)
+        return fail(CONR_EFILE, "%s: became shorter while it was copied; is it being written?",
+                    from);
     return rc < 0 ? fail_file(to) : 0;
 }
 

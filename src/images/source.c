@@ -25,9 +25,9 @@ int source_new(const char *path, source *out) {
 void source_close(source *s) {
     struct source_memory *m = s->memory;
     if (m) {
-        for (int i = 0; i < m->n_maps; i++) file_map_close(&m->map[i]);
+        for (int i = 0; i < m->n_files; i++) file_reader_close(&m->file[i]);
         for (int i = 0; i < m->n_kept; i++) free(m->kept[i]);
-        free(m->map);
+        free(m->file);
         free(m->kept);
         free(m->used);
         free(m->class_slot);
@@ -69,15 +69,24 @@ char *source_join(source *s, const char *folder, const char *name) {
     return path;
 }
 
-int source_map(source *s, const char *path, file_map *out) {
+int source_open_bytes(source *s, const char *path, source_bytes *out) {
     struct source_memory *m = s->memory;
-    file_map *more = realloc(m->map, ((size_t)m->n_maps + 1) * sizeof *more);
+    *out = (source_bytes){.path = path};
+    file_reader *more = realloc(m->file, ((size_t)m->n_files + 1) * sizeof *more);
     if (!more) return fail_memory(path, sizeof *more);
-    m->map = more;
-    int rc = file_map_open(path, out);
+    m->file = more;
+    int rc = file_reader_open(path, &out->file);
     if (rc < 0) return rc;
-    m->map[m->n_maps++] = *out;
+    m->file[m->n_files++] = out->file;
+    out->n = out->file.size;
     return source_uses(s, path);
+}
+
+int source_bytes_read(const source_bytes *b, size_t at, size_t n, void *to) {
+    ASSERT(at <= b->n && n <= b->n - at);
+    if (!b->in_memory) return file_reader_read(&b->file, b->path, at, n, to);
+    memcpy(to, b->in_memory + at, n);
+    return 0;
 }
 
 int source_uses(source *s, const char *path) {
@@ -127,29 +136,31 @@ done:
     return rc;
 }
 
-int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,
-                     int64_t n, const int32_t *labels) {
+int source_add_block(source *s, const source_bytes *from, size_t at, size_t stride, int64_t n,
+                     const int32_t *labels) {
     int rc = 0;
-    struct stat at = {0};
-    const char *slash = strrchr(path, '/');
+    struct stat file = {0};
+    const char *path = from->path, *slash = strrchr(path, '/');
     int64_t room = s->memory->blocks_room;
     TRY(check_count(s, n));
     TRY(source_grow(&s->block, &room, s->n_blocks + 1, sizeof *s->block));
     s->memory->blocks_room = (int)room;
     TRY(source_grow(&s->label, &s->memory->labels_room, s->n + n, sizeof *s->label));
     for (int64_t i = 0; i < n; i++) s->label[s->n + i] = labels ? labels[i] : -1;
-    if (stat(path, &at) < 0) memset(&at, 0, sizeof at); /* bytes in memory have no file */
+    if (stat(path, &file) < 0) memset(&file, 0, sizeof file); /* bytes in memory have none */
     char *copy = arena_text(source_arena(s), path, strlen(path));
     if (!copy) TRY(CONR_ENOMEM);
     s->block[s->n_blocks++] =
         (source_block){.name = slash ? copy + (slash + 1 - path) : copy,
                        .path = copy,
-                       .data = data,
+                       .from = *from,
+                       .at = at,
                        .stride = stride,
                        .first = s->n,
                        .n = n,
-                       .bytes = (uint64_t)at.st_size,
-                       .time = (int64_t)at.st_mtim.tv_sec * 1000000000 + at.st_mtim.tv_nsec};
+                       .bytes = (uint64_t)file.st_size,
+                       .time = (int64_t)file.st_mtim.tv_sec * 1000000000 + file.st_mtim.tv_nsec};
+    s->block[s->n_blocks - 1].from.path = copy;
     s->n += n;
 done:
     return rc;
@@ -164,10 +175,15 @@ static const source_block *block_of(const source *s, int64_t i, int64_t *index) 
     return &s->block[b];
 }
 
-const unsigned char *source_pixels(const source *s, int64_t i) {
+size_t source_pixel_bytes(const source *s) {
+    return (size_t)s->w_low * (size_t)s->h_low * (s->gray ? 1 : 3);
+}
+
+int source_pixels(const source *s, int64_t i, unsigned char *to) {
     int64_t index;
     const source_block *b = block_of(s, i, &index);
-    return b->data + (size_t)index * b->stride;
+    size_t at = b->at + (size_t)index * b->stride;
+    return source_bytes_read(&b->from, at, source_pixel_bytes(s), to);
 }
 
 const char *source_name(const source *s, int64_t i, char *buffer, size_t size) {
@@ -262,24 +278,27 @@ int source_item_bytes(const source_item *it, size_t most, file_bytes *out) {
 int source_read(const source *s, int64_t i, int channels, int least, image *out) {
     int rc = 0;
     file_bytes file = {0};
+    unsigned char *planes = NULL;
     ASSERT(i >= 0 && i < s->n);
     if (s->item) {
         TRY(source_item_bytes(&s->item[i], SIZE_MAX, &file));
         TRY(decode(s->item[i].path, file.data, file.n, channels, least, out));
     } else {
-        int64_t index;
-        const source_block *b = block_of(s, i, &index);
-        const unsigned char *in = b->data + (size_t)index * b->stride;
         int w = s->w_low, h = s->h_low, c = s->gray ? 1 : 3;
         TRY(image_reserve(out, w, h, c));
-        if (s->layout == LAYOUT_HWC)
-            memcpy(out->pixels, in, (size_t)w * (size_t)h * (size_t)c);
-        else
-            interleave(in, s->layout, w, h, c, out->pixels);
+        if (s->layout == LAYOUT_HWC) {
+            TRY(source_pixels(s, i, out->pixels));
+        } else {
+            planes = malloc(source_pixel_bytes(s));
+            if (!planes) TRY(fail_memory(s->path, (double)source_pixel_bytes(s)));
+            TRY(source_pixels(s, i, planes));
+            interleave(planes, s->layout, w, h, c, out->pixels);
+        }
         TRY(image_convert(out, channels));
     }
 done:
     file_bytes_free(&file);
+    free(planes);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #ifndef CONR_SOURCE_H
 #define CONR_SOURCE_H
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "images/decode.h"
 
@@ -61,15 +62,23 @@ typedef enum source_layout {
     LAYOUT_CHW_COLUMNS /* planes of columns: STL-10 */
 } source_layout;
 
+/* The bytes of a file that holds an array: in memory, or read when they are needed. */
+typedef struct source_bytes {
+    const char *path;
+    const unsigned char *in_memory; /* [n], not owned; NULL: in the file */
+    file_reader file;               /* open as long as the source */
+    size_t n;
+} source_bytes;
+
 /* Images of equal size in one file. */
 typedef struct source_block {
     const char *name; /* of the file, without folders: items are called name#index */
     const char *path;
-    const unsigned char *data; /* first byte of the first image; not owned by the block */
-    size_t stride;             /* bytes from image to image */
-    int64_t first, n;          /* index of its first image in the source; number of images */
-    uint64_t bytes;            /* of the file */
-    int64_t time;              /* of its last change, nanoseconds */
+    source_bytes from;
+    size_t at, stride; /* of the first byte of the first image; from image to image */
+    int64_t first, n;  /* index of its first image in the source; number of images */
+    uint64_t bytes;    /* of the file */
+    int64_t time;      /* of its last change, nanoseconds */
 } source_block;
 
 /* The set of images.  Owns everything its fields point to; released by source_close. */

@@ -1,7 +1,7 @@
 /* source_array.c: many images of one size in one file: CIFAR, STL-10, IDX, .npy.
  *
- * Files are mapped, not read; only gzipped IDX files and .npy arrays take memory.  Every length is
- * checked against the file before it is used. */
+ * Images stay in their file and are read one at a time; only gzipped IDX files, and .npy arrays that
+ * are not in C's order, take memory.  Every length is checked against the file before it is used. */
 #include "images/source_forms.h"
 
 #include "base/npy.h"
@@ -43,38 +43,42 @@ static int fail_split(const source *s, const char *split) {
 
 /* ---- CIFAR ----------------------------------------------------------------------------------- */
 
-int cifar_parse(source *s, const char *path, const unsigned char *bytes, size_t n, int label_bytes,
-                int label_at, int n_classes) {
-    enum { PIXELS = 32 * 32 * 3 };
+int cifar_parse(source *s, const source_bytes *b, int label_bytes, int label_at, int n_classes) {
+    enum { PIXELS = 32 * 32 * 3, AT_ONCE = 256 };
     int rc = 0;
     int32_t *labels = NULL;
-    size_t record = (size_t)label_bytes + PIXELS, count = n / record;
-    if (n == 0 || n % record) TRY(fail_length(path, n, record, "record"));
-    TRY(set_shape(s, path, 32, 32, 3, LAYOUT_CHW));
+    unsigned char *records = NULL;
+    size_t record = (size_t)label_bytes + PIXELS, count = b->n / record;
+    if (b->n == 0 || b->n % record) TRY(fail_length(b->path, b->n, record, "record"));
+    TRY(set_shape(s, b->path, 32, 32, 3, LAYOUT_CHW));
     labels = memory_new("labels", count, sizeof *labels);
-    if (!labels) TRY(CONR_ENOMEM);
+    records = memory_new("labels", AT_ONCE, record);
+    if (!labels || !records) TRY(CONR_ENOMEM);
     for (size_t i = 0; i < count; i++) {
-        labels[i] = bytes[i * record + (size_t)label_at];
+        if (i % AT_ONCE == 0) {
+            size_t n = count - i < AT_ONCE ? count - i : AT_ONCE;
+            TRY(source_bytes_read(b, i * record, n * record, records));
+        }
+        labels[i] = records[i % AT_ONCE * record + (size_t)label_at];
         if (labels[i] >= n_classes)
-            TRY(fail(CONR_EFORMAT, "%s: record %zu has label %d of only %d; is it damaged?", path,
-                     i, (int)labels[i], n_classes));
+            TRY(fail(CONR_EFORMAT, "%s: record %zu has label %d of only %d; is it damaged?",
+                     b->path, i, (int)labels[i], n_classes));
     }
-    TRY(source_add_block(s, path, bytes + label_bytes, record, (int64_t)count, labels));
+    TRY(source_add_block(s, b, (size_t)label_bytes, record, (int64_t)count, labels));
 done:
     free(labels);
+    free(records);
     return rc;
 }
 
 static int cifar_file(source *s, const folder *root, const char *name, bool hundred, bool coarse) {
     int rc = 0;
-    file_map map;
+    source_bytes b;
     char *path = source_join(s, root->path, name);
     if (!path) return CONR_ENOMEM;
-    TRY(source_map(s, path, &map));
-    if (hundred)
-        TRY(cifar_parse(s, path, map.data, map.size, 2, coarse ? 0 : 1, coarse ? 20 : 100));
-    else
-        TRY(cifar_parse(s, path, map.data, map.size, 1, 0, 10));
+    TRY(source_open_bytes(s, path, &b));
+    TRY(hundred ? cifar_parse(s, &b, 2, coarse ? 0 : 1, coarse ? 20 : 100)
+                : cifar_parse(s, &b, 1, 0, 10));
 done:
     return rc;
 }
@@ -107,13 +111,13 @@ done:
 
 /* ---- STL-10 ---------------------------------------------------------------------------------- */
 
-int stl_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
-              const unsigned char *labels, size_t n_labels) {
+int stl_parse(source *s, const source_bytes *b, const unsigned char *labels, size_t n_labels) {
     enum { SIDE = 96, PIXELS = SIDE * SIDE * 3 };
     int rc = 0;
     int32_t *from_zero = NULL;
-    size_t count = n / PIXELS;
-    if (n == 0 || n % PIXELS) TRY(fail_length(path, n, PIXELS, "image"));
+    const char *path = b->path;
+    size_t count = b->n / PIXELS;
+    if (b->n == 0 || b->n % PIXELS) TRY(fail_length(path, b->n, PIXELS, "image"));
     TRY(set_shape(s, path, SIDE, SIDE, 3, LAYOUT_CHW_COLUMNS));
     if (labels) {
         if (n_labels != count)
@@ -128,7 +132,7 @@ int stl_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
                          path, i, labels[i]));
         }
     }
-    TRY(source_add_block(s, path, bytes, PIXELS, (int64_t)count, from_zero));
+    TRY(source_add_block(s, b, 0, PIXELS, (int64_t)count, from_zero));
 done:
     free(from_zero);
     return rc;
@@ -139,23 +143,26 @@ int stl_add(source *s, const source_options *o, const folder *root) {
                                            {"test", "test_X.bin", "test_y.bin"},
                                            {"unlabeled", "unlabeled_X.bin", NULL}};
     int rc = 0;
+    file_bytes y = {0};
     char *names = source_join(s, root->path, "class_names.txt");
     if (!names) TRY(CONR_ENOMEM);
     TRY(source_class_names(s, names, 10));
     for (int i = 0; i < 3; i++) {
-        file_map x, y = {0};
+        source_bytes x;
         if (!split_wanted(o, parts[i][0]) || !folder_has(root, parts[i][1])) continue;
         char *path = source_join(s, root->path, parts[i][1]);
-        TRY(path ? source_map(s, path, &x) : CONR_ENOMEM);
+        TRY(path ? source_open_bytes(s, path, &x) : CONR_ENOMEM);
         if (parts[i][2] && folder_has(root, parts[i][2])) {
             char *labels = source_join(s, root->path, parts[i][2]);
-            TRY(labels ? source_map(s, labels, &y) : CONR_ENOMEM);
-            if (!y.data) y.data = (const unsigned char *)""; /* an empty file */
+            TRY(labels ? source_uses(s, labels) : CONR_ENOMEM);
+            TRY(file_read_whole(labels, &y));
         }
-        TRY(stl_parse(s, path, x.data, x.size, y.data, y.size));
+        TRY(stl_parse(s, &x, y.data, y.n));
+        file_bytes_free(&y);
     }
     if (!s->n) TRY(fail_split(s, o->split ? o->split : "train"));
 done:
+    file_bytes_free(&y);
     return rc;
 }
 
@@ -165,7 +172,8 @@ done:
 typedef struct idx {
     int n_dims;
     int64_t dim[4];
-    const unsigned char *data;
+    source_bytes from; /* unpacked */
+    size_t at;         /* of the elements in it */
 } idx;
 
 enum { IDX_UBYTE = 8, IDX_HEAD = 4 + 4 * 4 };
@@ -191,7 +199,8 @@ static int idx_head(const char *path, const unsigned char *b, size_t n, idx *out
     return 0;
 }
 
-/* Unpacks exactly as much as the packed header announces.  *out: owned by the source. */
+/* Unpacks exactly as much as the packed header announces.  *out: owned by the source.  bytes: all of
+ * the packed file. */
 static int idx_unpack(source *s, const char *path, const unsigned char *bytes, size_t n,
                       const unsigned char **out, size_t *size) {
     int rc = 0, z_rc = Z_OK;
@@ -232,49 +241,71 @@ done:
     return rc;
 }
 
-static int idx_open(source *s, const char *path, const unsigned char *bytes, size_t n, idx *out) {
+/* The packed file is read as a whole, and not kept. */
+static int idx_unpack_file(source *s, const source_bytes *b, source_bytes *out) {
+    int rc = 0;
+    unsigned char *packed = memory_new(b->path, b->n, 1);
+    *out = (source_bytes){.path = b->path};
+    if (!packed) TRY(CONR_ENOMEM);
+    TRY(source_bytes_read(b, 0, b->n, packed));
+    TRY(idx_unpack(s, b->path, packed, b->n, &out->in_memory, &out->n));
+done:
+    free(packed);
+    return rc;
+}
+
+static int idx_open(source *s, const source_bytes *b, idx *out) {
     int rc = 0;
     size_t need;
-    if (n >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
-        TRY(idx_unpack(s, path, bytes, n, &bytes, &n));
-    TRY(idx_head(path, bytes, n, out, &need));
-    if (n != need)
-        TRY(fail(CONR_EFORMAT, "%s: has %zu bytes, expected %zu; was it cut short?", path, n,
-                 need));
-    out->data = bytes + 4 + 4 * (size_t)out->n_dims;
+    unsigned char head[IDX_HEAD] = {0};
+    out->from = *b;
+    TRY(source_bytes_read(b, 0, b->n < IDX_HEAD ? b->n : IDX_HEAD, head));
+    if (b->n >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
+        TRY(idx_unpack_file(s, b, &out->from));
+        TRY(source_bytes_read(&out->from, 0, out->from.n < IDX_HEAD ? out->from.n : IDX_HEAD,
+                              head));
+    }
+    TRY(idx_head(b->path, head, out->from.n, out, &need));
+    if (out->from.n != need)
+        TRY(fail(CONR_EFORMAT, "%s: has %zu bytes, expected %zu; was it cut short?", b->path,
+                 out->from.n, need));
+    out->at = 4 + 4 * (size_t)out->n_dims;
 done:
     return rc;
 }
 
-int idx_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
-              const char *labels_path, const unsigned char *labels, size_t n_labels) {
+int idx_parse(source *s, const source_bytes *images, const source_bytes *labels) {
     int rc = 0, most = -1;
     idx x, y;
     int32_t *label = NULL;
-    TRY(idx_open(s, path, bytes, n, &x));
+    unsigned char *bytes = NULL;
+    TRY(idx_open(s, images, &x));
     if (x.n_dims < 3 || !x.dim[0])
         TRY(fail(CONR_EFORMAT,
                  "%s: has %d dimensions, which is not an array of images; give the images file",
-                 path, x.n_dims));
-    TRY(set_shape(s, path, x.dim[1], x.dim[2], x.n_dims == 4 ? x.dim[3] : 1, LAYOUT_HWC));
-    if (labels_path) {
-        TRY(idx_open(s, labels_path, labels, n_labels, &y));
+                 images->path, x.n_dims));
+    TRY(set_shape(s, images->path, x.dim[1], x.dim[2], x.n_dims == 4 ? x.dim[3] : 1, LAYOUT_HWC));
+    if (labels) {
+        TRY(idx_open(s, labels, &y));
         if (y.n_dims != 1 || y.dim[0] != x.dim[0])
             TRY(fail(CONR_EFORMAT,
                      "%s: has %lld labels for %lld images; do the files belong together?",
-                     labels_path, (long long)y.dim[0], (long long)x.dim[0]));
+                     labels->path, (long long)y.dim[0], (long long)x.dim[0]));
         label = memory_new("labels", (size_t)y.dim[0], sizeof *label);
-        if (!label) TRY(CONR_ENOMEM);
+        bytes = memory_new("labels", (size_t)y.dim[0], 1);
+        if (!label || !bytes) TRY(CONR_ENOMEM);
+        TRY(source_bytes_read(&y.from, y.at, (size_t)y.dim[0], bytes));
         for (int64_t i = 0; i < y.dim[0]; i++) {
-            label[i] = y.data[i];
+            label[i] = bytes[i];
             if (label[i] > most) most = label[i];
         }
     }
     size_t stride = (size_t)(x.dim[1] * x.dim[2]) * (x.n_dims == 4 ? (size_t)x.dim[3] : 1);
-    TRY(source_add_block(s, path, x.data, stride, x.dim[0], label));
+    TRY(source_add_block(s, &x.from, x.at, stride, x.dim[0], label));
     for (int i = s->n_classes; i <= most; i++) TRY(source_class_names(s, NULL, most + 1));
 done:
     free(label);
+    free(bytes);
     return rc;
 }
 
@@ -302,12 +333,12 @@ static int idx_labels_of(source *s, const char *path, char **out) {
 
 int idx_add_file(source *s, const char *path) {
     int rc = 0;
-    file_map x, y = {0};
+    source_bytes x, y;
     char *labels;
     TRY(idx_labels_of(s, path, &labels));
-    TRY(source_map(s, path, &x));
-    if (labels) TRY(source_map(s, labels, &y));
-    TRY(idx_parse(s, path, x.data, x.size, labels, y.data, y.size));
+    TRY(source_open_bytes(s, path, &x));
+    if (labels) TRY(source_open_bytes(s, labels, &y));
+    TRY(idx_parse(s, &x, labels ? &y : NULL));
 done:
     return rc;
 }
@@ -336,19 +367,28 @@ done:
 
 /* ---- .npy ------------------------------------------------------------------------------------ */
 
-static int npy_take(source *s, const char *path, npy *a) {
+/* Images in the bytes from `at` on. */
+static int npy_take(source *s, const npy *a, const source_bytes *b, size_t at) {
     int rc = 0;
     if (a->kind != 'u' || a->size != 1)
-        TRY(fail(CONR_EFORMAT, "%s: holds %s of %d bytes, images are uint8; convert it", path,
+        TRY(fail(CONR_EFORMAT, "%s: holds %s of %d bytes, images are uint8; convert it", b->path,
                  a->kind == 'f' ? "floats" : "integers", a->size));
     if ((a->n_dims != 3 && a->n_dims != 4) || !a->dim[0])
         TRY(fail(CONR_EFORMAT, "%s: has %d dimensions, images are [n,h,w] or [n,h,w,3]; reshape it",
-                 path, a->n_dims));
-    TRY(set_shape(s, path, a->dim[1], a->dim[2], a->n_dims == 4 ? a->dim[3] : 1, LAYOUT_HWC));
-    void *data = a->data;
+                 b->path, a->n_dims));
+    TRY(set_shape(s, b->path, a->dim[1], a->dim[2], a->n_dims == 4 ? a->dim[3] : 1, LAYOUT_HWC));
+    TRY(source_add_block(s, b, at, a->count / (size_t)a->dim[0], a->dim[0], NULL));
+done:
+    return rc;
+}
+
+/* An array in memory, which the source takes over. */
+static int npy_take_memory(source *s, const char *path, npy *a) {
+    int rc = 0;
+    source_bytes b = {.path = path, .in_memory = a->data, .n = a->count * (size_t)a->size};
+    TRY(npy_take(s, a, &b, 0));
     a->data = NULL;
-    TRY(source_keep(s, data));
-    TRY(source_add_block(s, path, data, a->count / (size_t)a->dim[0], a->dim[0], NULL));
+    TRY(source_keep(s, (void *)b.in_memory));
 done:
     npy_free(a);
     return rc;
@@ -357,11 +397,21 @@ done:
 int npy_parse_images(source *s, const char *path, const unsigned char *bytes, size_t n) {
     npy a;
     int rc = npy_parse(path, bytes, n, &a);
-    return rc < 0 ? rc : npy_take(s, path, &a);
+    return rc < 0 ? rc : npy_take_memory(s, path, &a);
 }
 
 int npy_add_file(source *s, const char *path) {
+    int rc = 0;
     npy a;
-    int rc = npy_read(path, &a);
-    return rc < 0 ? rc : npy_take(s, path, &a);
+    source_bytes b;
+    size_t at;
+    TRY(source_open_bytes(s, path, &b));
+    TRY(npy_head(&b.file, path, &a, &at));
+    if (!at) {
+        TRY(npy_read(path, &a));
+        return npy_take_memory(s, path, &a);
+    }
+    TRY(npy_take(s, &a, &b, at));
+done:
+    return rc;
 }

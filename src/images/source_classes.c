@@ -122,11 +122,11 @@ done:
 
 int source_class_names(source *s, const char *path, int n_classes) {
     int rc = 0, n = 0;
-    file_map map = {0};
+    file_bytes file = {0};
     if (path && !file_is_gone(path)) {
-        TRY(file_map_open(path, &map));
+        TRY(file_read_whole(path, &file));
         TRY(source_uses(s, path));
-        const char *at = (const char *)map.data, *end = at + map.size;
+        const char *at = (const char *)file.data, *end = at + file.n;
         while (at < end && n < n_classes) {
             const char *stop = memchr(at, '\n', (size_t)(end - at));
             size_t length = (size_t)((stop ? stop : end) - at);
@@ -150,7 +150,7 @@ int source_class_names(source *s, const char *path, int n_classes) {
         }
     }
 done:
-    file_map_close(&map);
+    file_bytes_free(&file);
     return rc;
 }
 

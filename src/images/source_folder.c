@@ -271,13 +271,13 @@ done:
 /* val_annotations.txt: file, tab, class, tab, box. */
 static int add_annotated(source *s, const char *folder_path) {
     int rc = 0;
-    file_map map = {0};
+    file_bytes file = {0};
     char *list = source_join(s, folder_path, "val_annotations.txt");
     char *images = source_join(s, folder_path, "images");
     if (!list || !images) TRY(CONR_ENOMEM);
-    TRY(file_map_open(list, &map));
+    TRY(file_read_whole(list, &file));
     TRY(source_uses(s, list));
-    const char *at = (const char *)map.data, *end = at + map.size;
+    const char *at = (const char *)file.data, *end = at + file.n;
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const char *next = stop ? stop + 1 : end;
@@ -294,7 +294,7 @@ static int add_annotated(source *s, const char *folder_path) {
         at = next;
     }
 done:
-    file_map_close(&map);
+    file_bytes_free(&file);
     return rc;
 }
 

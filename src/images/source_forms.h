@@ -33,15 +33,12 @@ int idx_add(source *s, const source_options *o, const folder *root);
 int idx_add_file(source *s, const char *path);
 int npy_add_file(source *s, const char *path);
 
-/* Their parsers, for bytes in memory (which must outlive the source).
+/* Their parsers, for files and for bytes in memory (which must outlive the source).
  * CIFAR: records of label_bytes labels, of which the one at label_at is used (below n_classes), and
  * 32 x 32 x 3 bytes.  STL: images without labels; labels: n_labels bytes 1 .. 10, or NULL. */
-int cifar_parse(source *s, const char *path, const unsigned char *bytes, size_t n, int label_bytes,
-                int label_at, int n_classes);
-int stl_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
-              const unsigned char *labels, size_t n_labels);
-int idx_parse(source *s, const char *path, const unsigned char *bytes, size_t n,
-              const char *labels_path, const unsigned char *labels, size_t n_labels);
+int cifar_parse(source *s, const source_bytes *b, int label_bytes, int label_at, int n_classes);
+int stl_parse(source *s, const source_bytes *b, const unsigned char *labels, size_t n_labels);
+int idx_parse(source *s, const source_bytes *images, const source_bytes *labels);
 int npy_parse_images(source *s, const char *path, const unsigned char *bytes, size_t n);
 
 /* ---- what they share ------------------------------------------------------------------------- */
@@ -49,9 +46,9 @@ int npy_parse_images(source *s, const char *path, const unsigned char *bytes, si
 /* What a source owns beside its fields. */
 struct source_memory {
     arena texts;
-    file_map *map;
+    file_reader *file;
     void **kept;
-    int n_maps, n_kept;
+    int n_files, n_kept;
     const char **used; /* files other than the items, in texts */
     int n_used;
     int64_t items_room, labels_room;
@@ -65,12 +62,15 @@ arena *source_arena(source *s);
 /* Makes room for `need` elements of `size` bytes in *array, doubling *room. */
 int source_grow(void *array, int64_t *room, int64_t need, size_t size);
 char *source_join(source *s, const char *folder, const char *name); /* NULL with the message set */
-int source_map(source *s, const char *path, file_map *out);         /* lives as long as s */
+int source_open_bytes(source *s, const char *path, source_bytes *out); /* live as long as s */
+int source_bytes_read(const source_bytes *b, size_t at, size_t n, void *to);
 int source_uses(source *s, const char *path); /* remembers a file that is not an item */
 int source_keep(source *s, void *memory); /* will be free()d with s; at once if this call fails */
 
-/* The bytes of image i of an array, in its layout. */
-const unsigned char *source_pixels(const source *s, int64_t i);
+/* The bytes of image i of an array, in its layout, as many as an image has.  CONR_EFILE: not the
+ * fault of this one image. */
+int source_pixels(const source *s, int64_t i, unsigned char *to);
+size_t source_pixel_bytes(const source *s);
 
 /* The number of the class with this name, or -1 for "".  Final only after source_sort_classes. */
 int source_class(source *s, const char *name, size_t n);
@@ -82,8 +82,8 @@ int source_class_names(source *s, const char *path, int n_classes);
 int source_item_bytes(const source_item *it, size_t most, file_bytes *out);
 int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
-int source_add_block(source *s, const char *path, const unsigned char *data, size_t stride,
-                     int64_t n, const int32_t *labels);
+int source_add_block(source *s, const source_bytes *from, size_t at, size_t stride, int64_t n,
+                     const int32_t *labels);
 void source_skip(source *s, const char *message); /* counts it and stores the first message */
 int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 

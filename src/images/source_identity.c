@@ -54,20 +54,26 @@ done:
     return rc;
 }
 
-static void sum_arrays(const source *s, uint64_t most, uint64_t *sum) {
-    size_t bytes = (size_t)s->w_low * (size_t)s->h_low * (s->gray ? 1 : 3);
+static int sum_arrays(const source *s, uint64_t most, uint64_t *sum) {
+    int rc = 0;
+    size_t bytes = source_pixel_bytes(s);
     int64_t every = 1 + (int64_t)((uint64_t)s->n * bytes / most);
+    unsigned char *pixels = malloc(bytes);
+    if (!pixels) TRY(fail_memory("images", (double)bytes));
     *sum = checksum(&bytes, sizeof bytes, *sum);
-    for (int64_t i = 0; i < s->n; i += every) *sum = checksum(source_pixels(s, i), bytes, *sum);
+    for (int64_t i = 0; i < s->n; i += every) {
+        TRY(source_pixels(s, i, pixels));
+        *sum = checksum(pixels, bytes, *sum);
+    }
+done:
+    free(pixels);
+    return rc;
 }
 
 int source_identity(const source *s, uint64_t most, uint64_t *out) {
     int rc = 0;
     *out = checksum(&s->n, sizeof s->n, 0);
-    if (s->item)
-        TRY(sum_items(s, most, out));
-    else
-        sum_arrays(s, most, out);
+    TRY(s->item ? sum_items(s, most, out) : sum_arrays(s, most, out));
 done:
     return rc;
 }

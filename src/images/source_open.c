@@ -187,7 +187,7 @@ static int open_file(source *s, const source_options *o, const char *path) {
     } else if (is_text(b, n)) {
         s->kind = SOURCE_LIST;
         file_bytes_free(&file);
-        TRY(file_read(path, SIZE_MAX, &file, NULL));
+        TRY(file_read_whole(path, &file));
         TRY(list_add(s, path, file.data, file.n));
     } else {
         TRY(fail(CONR_EFORMAT, "%s: %s; see docs/images.md for what conr reads", path,

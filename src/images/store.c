@@ -55,15 +55,17 @@ static void place_images(store *s, const unsigned char *base) {
     }
 }
 
-/* An array whose bytes are already in the right form is used as it is. */
+/* An array in memory whose bytes are already in the right form is used as it is. */
 static bool borrow(const source *s, store *out) {
+    for (int b = 0; b < s->n_blocks; b++)
+        if (!s->block[b].from.in_memory) return false;
     if (!s->block || s->pick || s->layout != LAYOUT_HWC || (s->gray ? 1 : 3) != out->c ||
         out->image[0].w != s->w_low || out->image[0].h != s->h_low)
         return false;
     for (int b = 0; b < s->n_blocks; b++)
         for (int64_t i = 0; i < s->block[b].n; i++)
             out->image[s->block[b].first + i].pixels =
-                s->block[b].data + (size_t)i * s->block[b].stride;
+                s->block[b].from.in_memory + s->block[b].at + (size_t)i * s->block[b].stride;
     return true;
 }
 

@@ -99,23 +99,66 @@ static void threads_make_no_difference(void **state) {
     source_close(&s);
 }
 
-static void arrays_are_not_copied(void **state) {
+static void arrays_in_memory_are_not_copied(void **state) {
     (void)state;
     source s;
     store st;
+    image m = {0};
     store_options o = {.side = 64, .threads = 1};
-    assert_ok(source_open(golden_path("images/gray.npy"), &from_source, &s));
+    /* unpacked into memory */
+    assert_ok(source_open(golden_path("images/idx/t10k-images-idx3-ubyte.gz"), &from_source, &s));
     assert_ok(store_open(&s, &o, &st));
     assert_string_equal(st.words, "source");
     assert_int_equal(st.c, 1);
-    assert_ptr_equal(st.image[2].pixels, s.block[0].data + 2 * 35);
+    const source_block *b = &s.block[0];
+    assert_ptr_equal(st.image[1].pixels, b->from.in_memory + b->at + b->stride);
+    store_close(&st);
+    source_close(&s);
+    /* in a file */
+    assert_ok(source_open(golden_path("images/gray.npy"), &from_source, &s));
+    assert_ok(store_open(&s, &o, &st));
+    assert_string_equal(st.words, "memory");
+    assert_int_equal(st.c, 1);
+    assert_ok(source_read(&s, 2, 1, 0, &m));
+    assert_memory_equal(st.image[2].pixels, m.pixels, 35);
     store_close(&st);
     o.channels = 3; /* must become color */
     assert_ok(store_open(&s, &o, &st));
-    assert_string_equal(st.words, "memory");
-    assert_int_equal(st.image[1].pixels[5], s.block[0].data[35 + 1]);
+    assert_int_equal(st.image[2].pixels[5], m.pixels[1]);
     store_close(&st);
+    image_free(&m);
     source_close(&s);
+}
+
+/* Another program truncates a file that we have open: an error, and not an image that is skipped. */
+static void an_array_that_shrinks_is_an_error(void **state) {
+    (void)state;
+    static const char *const files[][2] = {
+        {"cut/data_batch_1.bin", "cifar10/data_batch_1.bin"},
+        {"cut/train-images-idx3-ubyte", "idx/train-images-idx3-ubyte"},
+        {"cut/gray.npy", "gray.npy"}};
+    mkdir(temporary_path("cut"), 0777);
+    for (int i = 0; i < 3; i++) {
+        char to[4096];
+        source s;
+        store st;
+        image m = {0};
+        uint64_t identity;
+        store_options o = {.threads = 2};
+        snprintf(to, sizeof to, "%s", temporary_path(files[i][0]));
+        copy_golden(files[i][0], files[i][1]);
+        assert_ok(source_open(i ? to : temporary_path("cut"), &from_source, &s));
+        assert_ok(truncate(to, (off_t)s.block[0].bytes - 1));
+        if (s.n > 1) assert_ok(source_read(&s, 0, 1, 0, &m));
+        assert_fails(CONR_EFILE, "became shorter", source_read(&s, s.n - 1, 1, 0, &m));
+        assert_fails(CONR_EFILE, "became shorter", store_open(&s, &o, &st));
+        assert_fails(CONR_EFILE, "became shorter", source_identity(&s, 1 << 30, &identity));
+        assert_int_equal(s.skipped, 0);
+        store_close(&st);
+        image_free(&m);
+        source_close(&s);
+        unlink(to);
+    }
 }
 
 /* Damage that the header does not show is found while decoding; the image is dropped everywhere. */
@@ -372,7 +415,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_are_kept_in_memory),
         cmocka_unit_test(threads_make_no_difference),
-        cmocka_unit_test(arrays_are_not_copied),
+        cmocka_unit_test(arrays_in_memory_are_not_copied),
+        cmocka_unit_test(an_array_that_shrinks_is_an_error),
         cmocka_unit_test(damaged_images_are_dropped),
         cmocka_unit_test(none_is_left),
         cmocka_unit_test(the_cache_is_found_again),

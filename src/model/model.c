@@ -4,6 +4,7 @@
 #include "base/checksum.h"
 #include "base/csv.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
@@ -206,10 +207,11 @@ int conr_model_open(conr *c, const char *path, conr_model **out) {
     TRY(network_load(&m->net, file, m->w, m->running, &parts));
     if (!(parts & PART_PROJECTOR))
         TRY(fail(CONR_EFORMAT, "%s: has no projector; give a model that conr wrote", file));
+    if (folder) TRY(checksum_check(path, "model.safetensors", "DONE"));
     if (kept) TRY(kept_load(m, run, epoch));
     if (folder && !kept && stat(centroids, &at) == 0) { /* those of the end */
-        TRY(checksum_check(path, "centroids.npy", "DONE"));
         TRY(read_centroids(centroids, m));
+        TRY(checksum_check(path, "centroids.npy", "DONE"));
     }
     *out = m;
 done:
@@ -336,6 +338,15 @@ static void write_row(FILE *f, const char *name, int32_t label, float distance, 
 
 int conr_write_clusters(const char *path, conr_images *images, const int32_t *labels,
                         const float *distances, const float *boundary, int64_t n) {
+    folder_lock lock;
+    int rc = folder_lock_beside(path, "options.yaml", &lock); /* into the folder of a run */
+    if (rc == 0) rc = model_write_clusters(path, images, labels, distances, boundary, n);
+    folder_lock_drop(&lock);
+    return rc;
+}
+
+int model_write_clusters(const char *path, conr_images *images, const int32_t *labels,
+                         const float *distances, const float *boundary, int64_t n) {
     int rc = 0;
     file_new f = {0};
     const source *s = &images->source;

@@ -24,4 +24,8 @@ const char *model_stem(const conr_model *m); /* "cifar", "imagenet", "small" */
  * metadata.  Centroids are not part of the file. */
 int model_save(const conr_model *m, const char *path);
 
+/* conr_write_clusters for whoever holds the lock of the folder. */
+int model_write_clusters(const char *path, conr_images *images, const int32_t *labels,
+                         const float *distances, const float *boundary, int64_t n);
+
 #endif

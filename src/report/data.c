@@ -2,8 +2,8 @@
 #include "report/data.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/status.h"
+#include "json/json.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -66,7 +66,7 @@ int data_read(const char *path, arena *memory, folder_data *d) {
     file_bytes file = {0};
     json_t *o = NULL;
     if (!file_is_gone(path)) {
-        TRY(file_read(path, SIZE_MAX, &file, NULL));
+        TRY(file_read_whole(path, &file));
         file.data[file.n] = 0;
         o = json_read((const char *)file.data, &scarce);
     }

@@ -3,9 +3,9 @@
 
 #include "base/checksum.h"
 #include "base/csv.h"
-#include "base/json.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "json/json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -111,6 +111,7 @@ static int read_made(folder *f) {
 
 int folder_open(const char *path, folder *out) {
     int rc = 0;
+    static const char *const read[] = {"options.yaml", "log.jsonl", "data.json"};
     char *options = NULL, *done = NULL, *data = NULL;
     struct stat about;
     *out = (folder){0};
@@ -136,6 +137,7 @@ int folder_open(const char *path, folder *out) {
     out->done = stat(done, &about) == 0;
     TRY(read_log(out));
     TRY(data_read(data, &out->memory, &out->data));
+    for (int i = 0; i < 3; i++) TRY(checksum_check(path, read[i], "DONE"));
 done:
     free(options), free(done), free(data);
     if (rc < 0) folder_close(out);
@@ -211,8 +213,10 @@ int folder_read_images(folder *f) {
     if (stat(labels, &about) || stat(features, &about))
         TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
     TRY(read_labels(f, labels));
-    TRY(checksum_check(f->path, "embeddings.npy", "DONE"));
     TRY(npy_read_features(features, &f->features, &n, &f->d));
+    /* once they are read: a file that shrinks meanwhile is noticed as well */
+    TRY(checksum_check(f->path, "labels.csv", "DONE"));
+    TRY(checksum_check(f->path, "embeddings.npy", "DONE"));
     if (n != f->n)
         TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; repeat the run",
                  features, (long long)n, (long long)f->n));

@@ -47,8 +47,8 @@ static int blocks_of(const trainer *t, block out[BLOCKS]) {
 
 /* Metadata: numbers as text that reads back as the same bits. */
 typedef struct notes {
-    char text[16][40];
-    tensor_note note[16];
+    char text[18][40];
+    tensor_note note[18];
     int n;
 } notes;
 
@@ -80,6 +80,8 @@ static void note_all(const trainer *t, const checkpoint_state *s, notes *out) {
     note_int(out, "images", (int64_t)s->names);
     note_int(out, "identity", (int64_t)s->images);
     note_int(out, "clusters", s->clusters);
+    if (s->summed) note_int(out, "log_sum", (int64_t)s->log_sum);
+    if (s->options[0]) out->note[out->n++] = (tensor_note){"options", s->options};
 }
 
 static int read_int(const tensors *f, const char *key, int64_t *out) {
@@ -295,6 +297,11 @@ static int load_file(loading *l, const char *path, checkpoint_state *s) {
     s->images = (uint64_t)value;
     s->clusters = -1;
     if (tensors_note(&f, "clusters")) TRY(read_int(&f, "clusters", &s->clusters));
+    s->summed = tensors_note(&f, "log_sum") != NULL;
+    if (s->summed) TRY(read_int(&f, "log_sum", &value));
+    s->log_sum = (uint64_t)value;
+    const char *options = tensors_note(&f, "options");
+    snprintf(s->options, sizeof s->options, "%s", options ? options : "");
     for (int i = 0; i < l->n; i++)
         TRY(take_block(&f, l->b[i].name, l->memory[i], l->b[i].count, &l->found[i]));
     size_t images = (size_t)l->t->store->n, n = count_centroids(&f);

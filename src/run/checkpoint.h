@@ -21,6 +21,9 @@ typedef struct checkpoint_state {
     bool identified;    /* it is not an older file, which has only */
     uint64_t names;     /* a hash of the images' names */
     int64_t clusters;   /* K as far as it was known; 0: not yet; -1: a file that does not say */
+    uint64_t log_sum;   /* checksum of those log_bytes, valid if */
+    bool summed;        /* the file has it */
+    char options[8192]; /* settings_text; empty: a file that does not say */
 } checkpoint_state;
 
 int checkpoint_save(trainer *t, const checkpoint_state *s, const char *path);

@@ -106,6 +106,7 @@ int conr_clustering_open(conr *c, const char *run, conr_clustering **out) {
     snprintf(options, sizeof options, "%s/options.yaml", run);
     snprintf(done, sizeof done, "%s/DONE", run);
     features_default(&m->o);
+    TRY(checksum_check(run, "options.yaml", "DONE"));
     if (!file_is_gone(options)) TRY(features_read(&m->o, options)); /* a bare model has none */
     m->of_features = rc == 1;
     if (m->of_features && file_is_gone(done))

@@ -4,11 +4,11 @@
 #include "base/checksum.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/output.h"
 #include "base/status.h"
 #include "images/images.h"
+#include "json/json.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -10,12 +10,12 @@
 #ifndef CONR_RUN_FEATURES_H
 #define CONR_RUN_FEATURES_H
 
-#include "base/json.h"
 #include "base/lock.h"
 #include "context/context.h"
 #include "report/folder.h"
 #include "run/evaluate.h"
 #include "settings/features.h"
+#include "json/json.h"
 
 #include <stdio.h>
 

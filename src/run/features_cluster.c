@@ -1,11 +1,11 @@
 /* features_cluster.c: from features to clusters and their scores. */
 #include "run/features.h"
 
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "kernels/rows.h"
+#include "json/json.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,13 +1,13 @@
 /* features_results.c: what a run made from features leaves. */
 #include "run/features.h"
 
-#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/status.h"
 #include "images/images.h"
 #include "report/gather.h"
+#include "run/done.h"
+#include "json/json.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -69,18 +69,12 @@ static void make_report(features_run *r) {
 
 int features_results(features_run *r) {
     int rc = 0;
-    file_new f = {0};
     TRY(write_files(r));
     TRY(features_write(&r->o, features_path(r, "options.yaml")));
     TRY(features_log(
         r, json_pack("{si si sf}", "step", 0, "epoch", 0, "seconds", clock_now() - r->began)));
     make_report(r);
-    TRY(file_new_open(&f, features_path(r, "DONE")));
-    fprintf(f.stream, "conr %s\n", CONR_VERSION);
-    TRY(checksum_line(f.stream, r->to->out, "embeddings.npy"));
-    TRY(checksum_line(f.stream, r->to->out, "centroids.npy"));
-    TRY(file_new_commit(&f));
+    TRY(done_write(r->to->out));
 done:
-    file_new_drop(&f);
     return rc;
 }

@@ -2,6 +2,7 @@
  * the state that the training starts from. */
 #include "run/run.h"
 
+#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -86,11 +87,17 @@ int run_open_log(run *r) {
     r->log = fopen(path, "a+");
     if (!r->log || fstat(fileno(r->log), &at))
         return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
+    uint64_t sum = r->state.log_sum;
     bool shorter = at.st_size < r->state.log_bytes;
+    if (r->state.summed && !shorter && checksum_file(path, (size_t)r->state.log_bytes, &sum) < 0)
+        return CONR_EFILE;
     int64_t keep = shorter ? whole_lines(r->log, at.st_size) : r->state.log_bytes;
     if (ftruncate(fileno(r->log), keep))
         return fail(CONR_EFILE, "%s: %s; check the folder", path, strerror(errno));
     fseek(r->log, 0, SEEK_END);
+    if (r->state.summed && sum != r->state.log_sum)
+        return run_warn(r, "warning: log.jsonl was changed or damaged; lines before this step may "
+                           "be wrong");
     return shorter ? run_warn(r, "warning: log.jsonl was removed or cut off; lines before this "
                                  "step are missing")
                    : 0;
@@ -166,6 +173,9 @@ static void note_state(run *r) {
     r->state.log_bytes = ftell(r->log);
     fsync(fileno(r->log)); /* else a power cut may take from it what the checkpoint counts on */
     r->state.seconds = r->before + clock_now() - r->began;
+    settings_text(&r->o, r->state.options, sizeof r->state.options);
+    size_t logged = (size_t)r->state.log_bytes;
+    r->state.summed = checksum_file(run_path(r, "log.jsonl"), logged, &r->state.log_sum) == 0;
 }
 
 int run_save_new(run *r) {
@@ -238,6 +248,39 @@ static int find_checkpoint(run *r, const char **out, bool *older) {
     return 0;
 }
 
+/* The value of the line "KEY: VALUE" in a text of settings; its length in *n; NULL: there is none. */
+static const char *value_of(const char *text, const char *key, size_t key_length, size_t *n) {
+    for (const char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        if (!strncmp(at, key, key_length) && at[key_length] == ':')
+            return *n = strcspn(at + key_length + 2, "\n"), at + key_length + 2;
+    return NULL;
+}
+
+/* Settings may be changed in options.yaml before a run goes on; but whoever did not change them must
+ * hear of it.  K may have been chosen since, and version and device are notes. */
+static void tell_changes(run *r) {
+    char now[sizeof r->state.options], line[1200];
+    const char *was = r->state.options;
+    int length = snprintf(line, sizeof line,
+                          "warning: options.yaml was changed since the run was "
+                          "saved; it goes on with");
+    int start = length;
+    settings_text(&r->o, now, sizeof now);
+    for (const char *at = now; *was && *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        size_t key = strcspn(at, ":\n"), n, m;
+        const char *new = value_of(now, at, key, &n), *old = value_of(was, at, key, &m);
+        if (!new || !old || (n == m && !strncmp(new, old, n))) continue;
+        if ((key == 7 && !strncmp(at, "version", 7)) || (key == 6 && !strncmp(at, "device", 6)))
+            continue;
+        if (key == 8 && !strncmp(at, "clusters", 8) && (*old == '0' || *new == '0')) continue;
+        length += snprintf(line + length, sizeof line - (size_t)length, "%s %.*s %.*s (was %.*s)",
+                           length > start ? "," : "", (int)key, at, (int)(n < 60 ? n : 60), new,
+                           (int)(m < 60 ? m : 60), old);
+        if (length > (int)sizeof line - 200) break;
+    }
+    if (length > start) run_message(r, line);
+}
+
 int run_resume(run *r) {
     int rc = 0;
     uint64_t images = r->state.images, names = r->state.names;
@@ -262,6 +305,7 @@ int run_resume(run *r) {
                  "%s: is past epoch %lld already, but %s is %d; raise it in options.yaml",
                  r->to->out, (long long)((r->t->step - 1) / r->t->steps),
                  last_epoch(o) < o->epochs ? "until" : "epochs", last_epoch(o)));
+    if (r->leads) tell_changes(r);
     /* the K in options.yaml was chosen later, and will be chosen again */
     if (found[1] && r->state.clusters == 0) r->o.clusters = r->t->o.clusters = 0;
     /* K was chosen, but a crash came before it was written to options.yaml */

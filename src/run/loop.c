@@ -2,10 +2,10 @@
 #include "run/run.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/status.h"
 #include "run/plan.h"
 #include "train/schedule.h"
+#include "json/json.h"
 
 #include <errno.h>
 #include <math.h>

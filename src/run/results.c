@@ -1,13 +1,13 @@
 /* results.c: what a finished run leaves: model, features, centroids, labels, report, DONE. */
 #include "run/run.h"
 
-#include "base/checksum.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/npy.h"
 #include "base/status.h"
 #include "model/model.h"
 #include "report/gather.h"
+#include "run/done.h"
 
 #include <stdlib.h>
 
@@ -42,9 +42,9 @@ static int write_results(run *r) {
     TRY(conr_boundary(r->c, t->features, n, t->d, CONR_COSINE, t->centroids, t->K, label,
                       t->o.normalize_centroids, boundary));
     TRY(save_model(r));
-    TRY(conr_write_floats(run_path(r, "embeddings.npy"), t->features, n, t->d));
-    TRY(conr_write_floats(run_path(r, "centroids.npy"), t->centroids, t->K, t->d));
-    TRY(conr_write_clusters(run_path(r, "labels.csv"), r->images, label, distance, boundary, n));
+    TRY(npy_write(run_path(r, "embeddings.npy"), 'f', 4, 2, (int64_t[]){n, t->d}, t->features));
+    TRY(npy_write(run_path(r, "centroids.npy"), 'f', 4, 2, (int64_t[]){t->K, t->d}, t->centroids));
+    TRY(model_write_clusters(run_path(r, "labels.csv"), r->images, label, distance, boundary, n));
 done:
     free(distance), free(boundary), free(label);
     return rc;
@@ -61,7 +61,6 @@ static void make_report(run *r) {
 
 int run_results(run *r) {
     int rc = 0;
-    file_new f = {0};
     if (r->last.done_step != r->t->step) { /* resumed after the last evaluation */
         trainer *t = r->t;
         TRY(trainer_features(t));
@@ -71,15 +70,9 @@ int run_results(run *r) {
     }
     TRY(trainer_features(r->t)); /* a collective call */
     if (!r->leads) return 0;
-    remove(run_path(r, "DONE")); /* of a finished run that is resumed: it lists the old files */
     TRY(write_results(r));
     make_report(r);
-    TRY(file_new_open(&f, run_path(r, "DONE")));
-    fprintf(f.stream, "conr %s\n", CONR_VERSION);
-    TRY(checksum_line(f.stream, r->to->out, "embeddings.npy"));
-    TRY(checksum_line(f.stream, r->to->out, "centroids.npy"));
-    TRY(file_new_commit(&f));
+    TRY(done_write(r->to->out));
 done:
-    file_new_drop(&f);
     return rc;
 }

@@ -40,6 +40,8 @@ static int open_run(run *r, const conr_settings *s) {
     else if (r->to->init)
         TRY(run_init_from(r));
     r->before = r->state.seconds;
+    /* a finished run that goes on: DONE lists its files as they were */
+    if (r->leads) remove(run_path(r, "DONE"));
     TRY(run_open_log(r));
     /* a start that the seed cannot reproduce is saved before options.yaml marks the run as begun,
      * under a name that means nothing until then */

@@ -74,7 +74,10 @@ done:
     return rc;
 }
 
-int conr_settings_read(conr_settings *s, const char *path) { return settings_read(&s->o, path); }
+int conr_settings_read(conr_settings *s, const char *path) {
+    int rc = settings_read(&s->o, path);
+    return rc < 0 ? rc : conr_check_file(path);
+}
 
 int conr_settings_set(conr_settings *s, const char *key, const char *value) {
     int rc = 0;
@@ -120,6 +123,16 @@ bool prototypes_in(const train_options *o, int64_t epoch) {
 }
 
 bool confident_stage2(const train_options *o) { return !strcmp(o->stage2, "confident"); }
+
+void settings_text(const train_options *o, char *out, size_t size) {
+    FILE *f = fmemopen(out, size, "w");
+    if (f) options_write_yaml(OPTIONS_OF(list), o, f);
+    bool fits = f && !fflush(f) && !ferror(f) && (size_t)ftell(f) < size;
+    if (f) fclose(f);
+    if (!fits) *out = 0;
+    for (; *out; out++)
+        if (*out & 0x80) *out = '?';
+}
 
 int settings_write(const train_options *o, const char *path) {
     int rc = 0;

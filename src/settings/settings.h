@@ -152,6 +152,9 @@ static inline bool labels_in(const train_options *o, int64_t epoch) {
     return stage_of(o, epoch) == 2 || prototypes_in(o, epoch);
 }
 
+/* The settings as in RUN/options.yaml, in ASCII; empty if they do not fit. */
+void settings_text(const train_options *o, char *out, size_t size);
+
 /* The file RUN/options.yaml. */
 int settings_write(const train_options *o, const char *path);
 int settings_read(train_options *o, const char *path);

@@ -12,6 +12,7 @@ Cases, by their ID:
     VERB/file/N/kill[/M]    SIGKILL at the Nth file operation (then one at the Mth of the next start);
                             then it is continued
     VERB/alloc/N/stop       SIGTERM at the Nth allocation, or file operation; then it is continued
+    cutting/VERB/KIND/N     another program truncates an input at the Nth read (or mmap) of inputs
     flip/STATE/FILE/BIT     one bit of a file of a run is turned over; cut/STATE/FILE/BYTES: its end is lost
     clean/VERB              nothing fails: every file is synced before it gets its name
     two/HOW/PERCENT         two writers into one folder, the second this much of a run's time later"""
@@ -35,7 +36,7 @@ from verbs import TRAINS, VERBS
 ERRORS = {"alloc": ["ENOMEM"], "open": ["EMFILE", "EIO"], "read": ["EIO"], "write": ["ENOSPC", "EIO"],
           "sync": ["EIO"], "rename": ["ENOSPC", "EIO"], "mmap": ["ENOMEM"], "close": ["EIO"], "folder": ["EIO", "ENOSPC"]}
 CODES = {name: str(getattr(errno, name)) for name in {e for list_ in ERRORS.values() for e in list_}}
-CODES.update(kill="kill", stop="stop")
+CODES.update(kill="kill", stop="stop", cut="cut")
 SHORT = 280  # cases of the short form
 TIMEOUT = 60  # seconds; a case takes a tenth of one, also under sanitizers it is far below
 
@@ -66,9 +67,9 @@ class Driver:
 
     # ---- running
 
-    def start(self, words, out, fault=None):
+    def start(self, words, out, fault=None, under=None):
         """conr, with the shim: fault is (kind, n, act, sticky) or None, which only counts."""
-        env = dict(os.environ, LD_PRELOAD=self.shim, FAULT_UNDER=self.work, FAULT_COUNTS=out + ".counts",
+        env = dict(os.environ, LD_PRELOAD=self.shim, FAULT_UNDER=under or self.work, FAULT_COUNTS=out + ".counts",
                    OMP_WAIT_POLICY="passive", LC_ALL="C",
                    ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1")
         if fault:
@@ -77,8 +78,8 @@ class Driver:
         return subprocess.Popen([self.conr] + words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, cwd=self.work, text=True, errors="replace")
 
-    def run(self, words, out, fault=None):
-        p = self.start(words, out, fault)
+    def run(self, words, out, fault=None, under=None):
+        p = self.start(words, out, fault, under)
         try:
             stdout, stderr = p.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -132,9 +133,11 @@ class Driver:
         rest = [l for l in stderr.splitlines() if l not in self.warns[verb] and not l.startswith("warning: no report")]
         check(not rest, "noise", f"exit 0, but says: {rest}")
 
-    def check_kept(self, verb, out):
+    def check_kept(self, verb, out, inputs=""):
         """A failed verb that trains nothing: the old file, or the new one, and no other."""
         for name, data in verbs.state_of(verb, out).items():
+            if inputs:
+                data = data.replace(inputs.encode(), self.inputs.encode())
             if name == "out":
                 check(data in (b"the old file\n", self.clean[verb][name]), "torn", f"{name} is neither old nor new")
             else:  # a folder of sorted images appears as a whole
@@ -187,6 +190,12 @@ class Driver:
         whole, resumed = (verbs.run_state(f"{self.inputs}/run"), self.clean["resume"])
         for name, data in whole.items():
             assert resumed[f"half/{name}"] == data, f"a resumed run differs in {name}"
+        out, self.of_whole = self.folder(), {}
+        shutil.copytree(f"{self.inputs}/run", f"{out}/run")
+        for verb in ("info", "embed", "assign", "report", "export", "eval", "finished", "recipe", "kmeans"):
+            code, stdout, stderr = self.read_run(verb, f"{out}/run", out)
+            assert code == 0, stderr
+            self.of_whole[verb] = self.seen(verb, f"{out}/run", out, stdout)
         self.signature = self.signature_of(self.inputs)
 
     def measure(self, verb):
@@ -242,6 +251,46 @@ class Driver:
             (self.check_continued if verb in TRAINS else self.check_kept)(verb, out)
         return fired, code
 
+    def cutting_case(self, verb, kind, n):
+        """An input that becomes shorter while it is read: an error, or it was read before."""
+        out = self.folder()
+        inputs = f"{out}/inputs"
+        shutil.copytree(self.inputs, inputs, symlinks=True)
+        verbs.lay_out(verb, inputs, f"{out}/o")
+        code, stdout, stderr = self.run(verbs.words(verb, inputs, f"{out}/o"), out, (kind, int(n), "cut", False), inputs)
+        fired = self.counts_of(out).get("fired", 0) > 0
+        if code == 0 and re.search("^(conr: )?warning: .*image", stderr, re.M):
+            pass  # one image was cut: it is left out, with a word
+        elif code == 0:
+            got = {k: v.replace(inputs.encode(), self.inputs.encode()) for k, v in verbs.state_of(verb, f"{out}/o").items()}
+            self.check_equal(got, self.clean[verb], "wrong")
+            says = verbs.said(stdout.replace(inputs, self.inputs), f"{out}/o")
+            check(says == self.says[verb], "output", f"standard output differs: {says}")
+        else:
+            check(fired, "status", f"exit {code} without a fault: {stderr}")
+            self.check_end(verb, code, stderr)
+            self.check_kept(verb, f"{out}/o", inputs)
+        return fired, code
+
+    def read_run(self, verb, run, out):
+        """A verb that reads a run."""
+        text = {"resume": f"train --resume --data {self.inputs}/data --out {run} --no-report",
+                "finished": f"train --resume --data {self.inputs}/data --out {run}",
+                "recipe": f"train --recipe {run}/options.yaml --check",
+                "info": f"info {run}", "embed": f"embed {run} {self.inputs}/new --out {out}/out",
+                "assign": f"assign {run} {self.inputs}/new --out {out}/out --sort-into {out}/sorted --copy",
+                "report": f"report {run} --out {out}/out", "export": f"export {run} --out {out}/out --format onnx",
+                "eval": f"eval --truth {run}/labels.csv --truth-column label --pred {run}/labels.csv",
+                "kmeans": f"kmeans {run}/embeddings.npy --clusters 3 --out {out}/out"}[verb]
+        if os.path.exists(f"{out}/out"):
+            os.remove(f"{out}/out")
+        return self.run(text.split() + verbs.COMMON, out)
+
+    def seen(self, verb, run, out, stdout):
+        """What it says and writes, wherever the run is."""
+        data = (verbs.read(f"{out}/out") or b"").replace(run.encode(), b"RUN")
+        return verbs.said(stdout.replace(run, "RUN"), out), data
+
     def damage_case(self, how, state, name, at):
         """A file of a finished or interrupted run is damaged; then the verbs that read it."""
         out = self.folder()
@@ -255,32 +304,32 @@ class Driver:
             else:
                 f.seek(int(at) // 8)
                 f.write(bytes([data[int(at) // 8] ^ 1 << int(at) % 8]))
-        tensors, code = name.endswith(".safetensors"), 0
-        words = {"resume": f"train --resume --data {self.inputs}/data --out {run} --no-report"}
+        code, verbs_ = 0, ["resume"]
         if state == "run":
-            words = {"info": f"info {run}", "embed": f"embed {run} {self.inputs}/new --out {out}/out",
-                     "assign": f"assign {run} {self.inputs}/new --out {out}/out --sort-into {out}/sorted --copy",
-                     "report": f"report {run} --out {out}/out", "export": f"export {run} --out {out}/out --format onnx",
-                     "eval": f"eval --truth {run}/labels.csv --truth-column label --pred {run}/labels.csv", **words}
-        for verb, text in words.items():
-            code, _, stderr = self.run(text.split() + verbs.COMMON, out)
-            check(code in (0, 1), "crash", f"conr {text}: exit {code}: {stderr[-300:]}")
+            verbs_ = ["info", "embed", "assign", "report", "export", "eval", "finished", "recipe", "kmeans"]
+        for verb in verbs_:
+            shutil.rmtree(f"{out}/sorted", ignore_errors=True)
+            code, stdout, stderr = self.read_run(verb, run, out)
+            check(code in (0, 1), "crash", f"{verb}: exit {code}: {stderr[-300:]}")
             if code == 1:
                 self.check_end(verb, code, stderr)
-            if code == 0 and verb in ("embed", "assign", "export") and name == "model.safetensors":
-                check(verbs.read(f"{out}/out") == self.clean[verb]["out"], "silent", f"conr {text}: other results, exit 0")
-            if state == "half" and code == 0 and (tensors or name in ("log.jsonl", "data.json")):
+            elif state == "run":
+                check(self.seen(verb, run, out, stdout) == self.of_whole[verb], "silent", f"{verb}: other results, exit 0")
+            else:
                 got, want = verbs.state_of("resume", out), dict(self.clean["resume"])
-                if name == "log.jsonl":  # what is lost is lost; what follows must be readable
-                    check(b"\0" not in verbs.read(f"{run}/log.jsonl"), "zeros", "log.jsonl has zero bytes")
+                check(b"\0" not in verbs.read(f"{run}/log.jsonl"), "zeros", "log.jsonl has zero bytes")
+                if "warning: log.jsonl" in stderr:  # what is lost is lost; the log says so, too
                     got["half/log.jsonl"] = want["half/log.jsonl"]
-                self.check_equal(got, want, "silent")
+                if "warning: options.yaml" not in stderr:  # a user may change settings, and is told what differs
+                    self.check_equal(got, want, "silent")
         if state == "half" and name == "checkpoint.safetensors":
             check(code == 0, "no-fallback", f"the previous checkpoint is whole: {stderr[-300:]}")
         return True, code
 
     def two_case(self, how, percent):
         """Two writers: one is refused, or, to continue the run, comes after the other's end; it is whole."""
+        if how in ("embed", "assign", "kmeans", "neighbors", "export", "report"):
+            return self.beside_case(how, percent)
         out = self.folder()
         verb = "resume" if how == "resume" else "train"
         verbs.lay_out(verb, self.inputs, out)
@@ -307,6 +356,29 @@ class Driver:
             self.check_equal(verbs.state_of(verb, out), self.clean[verb], "wrong")
         return True, max(codes)
 
+    def beside_case(self, verb, percent):
+        """A verb that writes a file into the folder of a running training is refused, or comes before
+        or after it; the run is what it would have been."""
+        out = self.folder()
+        verbs.lay_out("train", self.inputs, out)
+        training = self.start(verbs.words("train", self.inputs, out), out + "-1")
+        time.sleep(self.counts["train"]["seconds"] * int(percent) / 100)
+        words = [w.replace(f"{out}/out", f"{out}/run/extra") for w in verbs.words(verb, self.inputs, out)]
+        if verb == "report":
+            words = ["report", f"{out}/run"] + verbs.COMMON
+        if "--sort-into" in words:
+            del words[words.index("--sort-into"):words.index("--copy") + 1]
+        held = os.path.exists(f"{out}/run/.lock") and os.path.exists(f"{out}/run/options.yaml")
+        code, _, stderr = self.run(words, out + "-2")
+        held = held and training.poll() is None and not os.path.exists(f"{out}/run/DONE")
+        _, said = training.communicate(timeout=TIMEOUT)
+        check(training.returncode == 0, "both", f"the training failed: {said[-300:]}")
+        if code:
+            self.check_end(verb, code, stderr)
+        check(not held or code == 1, "both", f"{verb} wrote into the folder of a running training")
+        self.check_equal(verbs.state_of("train", out), self.clean["train"], "wrong")
+        return True, code
+
     def clean_case(self, verb):
         """Whether what is renamed has been synced: else a power cut may leave a file of zeros."""
         check(self.counts[verb]["unsynced"] == 0, "unsynced", f"{self.counts[verb]['unsynced']} files are not synced")
@@ -318,6 +390,8 @@ class Driver:
             return self.clean_case(part[1])
         if part[0] in ("flip", "cut"):
             return self.damage_case(part[0], part[1], "/".join(part[2:-1]), part[-1])
+        if part[0] == "cutting":
+            return self.cutting_case(*part[1:])
         if part[0] == "two":
             return self.two_case(*part[1:])
         return self.fault_case(*part[:4], part[4:])
@@ -341,12 +415,15 @@ class Driver:
                 lists.append(((verb, "stop"), [f"{verb}/{kind}/{n}/stop" for kind in ("alloc", "file")
                                                for n in range(1, counts[kind] + 1)]))
             lists.append(((verb, "kill"), ids))
+            if verb not in TRAINS:
+                lists.append((("cutting", verb), [f"cutting/{verb}/{kind}/{n}" for kind in ("read", "mmap")
+                                                  for n in range(1, counts[kind] + 1)]))
         for state in ("run", "half"):
             for name, data in verbs.tree(f"{self.inputs}/{state}").items():
                 bits = 8 * len(data)
                 lists.append((("flip", state), [f"flip/{state}/{name}/{b}" for b in rng.sample(range(bits), min(bits, 400))]))
                 lists.append((("cut", state), [f"cut/{state}/{name}/{b}" for b in rng.sample(range(bits // 8), min(bits // 8, 50))]))
-        for how in ("train", "resume"):
+        for how in ("train", "resume", "embed", "assign", "kmeans", "neighbors", "export", "report"):
             lists.append((("two", how), [f"two/{how}/{percent}" for percent in range(0, 100, 2)]))
         lists = [(what, ids) for what, ids in lists if not kinds or what[1] in kinds or what[0] in kinds]
         for _, ids in lists:
@@ -363,7 +440,7 @@ class Tally:
 
     def add(self, what, ident, fired, code, problem):
         with self.lock:
-            kind = what[0] if what[0] in ("clean", "flip", "cut", "two") else what[1]
+            kind = what[0] if what[0] in ("clean", "flip", "cut", "two", "cutting") else what[1]
             row = self.rows.setdefault(kind, [0, 0, 0, 0])
             row[0] += 1
             row[1] += bool(fired)

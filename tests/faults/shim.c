@@ -3,8 +3,9 @@
  *     FAULT_KIND    alloc, open, read, write, sync, rename, mmap, close, folder, or file (any but
  *                   alloc); unset: only count
  *     FAULT_N       the call to act on, from 1, counted from the start of main
- *     FAULT_ACT     an errno as a number; or kill (SIGKILL, in the middle of a write) or stop
- *                   (SIGTERM, and the call goes on)
+ *     FAULT_ACT     an errno as a number; or kill (SIGKILL, in the middle of a write), stop
+ *                   (SIGTERM, and the call goes on), or cut (somebody else truncates the file that is
+ *                   read or mapped, to the middle of what was asked for)
  *     FAULT_STICKY  1: all later calls fail too, as on a full disk
  *     FAULT_UNDER   only files below this folder, and standard output, count
  *     FAULT_COUNTS  a file that holds the counts, as text, one fixed-width line a kind; kept in
@@ -45,6 +46,7 @@ static const char *const names[KINDS] = {"alloc", "open",  "read",   "write", "s
                                          "mmap",  "close", "folder", "file"};
 enum { LINE = 24, FDS = 4096, STREAMS = 256, FIRED = KINDS, UNSYNCED, BEGUN, ENDED, LINES };
 
+enum { CUT = 1 << 20 }; /* among the errnos */
 static bool started;
 static int want = -1, act, sticky, under_length;
 static long want_n;
@@ -70,7 +72,7 @@ static void put_count(int line, const char *name, long n) {
 }
 
 /* Counts a call; true if it must fail, with errno set. */
-static bool hit(enum kind k, bool *dies) {
+static bool hit_or_cut(enum kind k, bool *dies, bool *cut) {
     if (!started) return false;
     long n = __atomic_add_fetch(&count[k], 1, __ATOMIC_RELAXED);
     put_count(k, names[k], n);
@@ -80,6 +82,7 @@ static bool hit(enum kind k, bool *dies) {
         if (want == FILE_ANY) n = any, k = FILE_ANY;
     }
     if ((int)k != want || (sticky ? n < want_n : n != want_n)) return false;
+    if (act == CUT && !cut) return false;
     put_count(FIRED, "fired", n);
     if (act == -SIGTERM) {
         raise(SIGTERM);
@@ -89,8 +92,20 @@ static bool hit(enum kind k, bool *dies) {
         if (dies) return *dies = true;
         raise(SIGKILL);
     }
+    if (act == CUT) return *cut = true, false;
     errno = act;
     return true;
+}
+
+static bool hit(enum kind k, bool *dies) { return hit_or_cut(k, dies, NULL); }
+
+/* Another program truncates the file at fd. */
+static void cut_file(int fd, off_t length) {
+    char path[64];
+    int why = errno;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (truncate(path, length)) abort();
+    errno = why;
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -119,7 +134,8 @@ static void set_up(void) {
         if (!strcmp(kind, names[i])) want = i;
     want_n = n ? atol(n) : 0;
     sticky = forever && *forever == '1';
-    act = !what ? EIO : !strcmp(what, "kill") ? -SIGKILL : !strcmp(what, "stop") ? -SIGTERM : atoi(what);
+    act = !what ? EIO : !strcmp(what, "kill") ? -SIGKILL : !strcmp(what, "stop") ? -SIGTERM
+        : !strcmp(what, "cut") ? CUT : atoi(what);
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
     if (fd >= 0 && ftruncate(fd, LINES * LINE) == 0) {
         void *at = mmap(NULL, LINES * LINE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -227,14 +243,27 @@ int openat64(int at, const char *path, int flags, ...) {
     return our_open(at, path, flags, mode);
 }
 
+/* The middle of n bytes from `at` on, within the file. */
+static off_t middle_of(int fd, off_t at, size_t n) {
+    struct stat s;
+    if (fstat(fd, &s) || at >= s.st_size) return at;
+    return at + (off_t)(n < (size_t)(s.st_size - at) ? n : (size_t)(s.st_size - at)) / 2;
+}
+
 ssize_t read(int fd, void *to, size_t n) {
     REAL(read);
-    return is_marked(fd) && hit(READ, NULL) ? -1 : real(fd, to, n);
+    bool cut = false;
+    if (is_marked(fd) && hit_or_cut(READ, NULL, &cut)) return -1;
+    if (cut) cut_file(fd, middle_of(fd, lseek(fd, 0, SEEK_CUR), n));
+    return real(fd, to, n);
 }
 
 ssize_t pread(int fd, void *to, size_t n, off_t at) {
     REAL(pread);
-    return is_marked(fd) && hit(READ, NULL) ? -1 : real(fd, to, n, at);
+    bool cut = false;
+    if (is_marked(fd) && hit_or_cut(READ, NULL, &cut)) return -1;
+    if (cut) cut_file(fd, middle_of(fd, at, n));
+    return real(fd, to, n, at);
 }
 ssize_t pread64(int fd, void *to, size_t n, off_t at) { return pread(fd, to, n, at); }
 
@@ -299,8 +328,11 @@ int close(int fd) {
 
 static void *our_mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
     REAL(mmap);
-    if (is_marked(fd) && hit(MMAP, NULL)) return MAP_FAILED;
-    return real(at, n, protection, flags, fd, offset);
+    bool cut = false;
+    if (is_marked(fd) && hit_or_cut(MMAP, NULL, &cut)) return MAP_FAILED;
+    void *map = real(at, n, protection, flags, fd, offset);
+    if (cut) cut_file(fd, 0); /* a page is the least that can be pulled away */
+    return map;
 }
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
     return our_mmap(at, n, protection, flags, fd, offset);

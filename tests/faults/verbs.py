@@ -67,6 +67,11 @@ def make_inputs(at):
         f.write(struct.pack(">IIII", 0x803, 8, 4, 4) + bytes(rng.randrange(256) for _ in range(8 * 16)))
     with open(f"{at}/idx/train-labels-idx1-ubyte", "wb") as f:
         f.write(struct.pack(">II", 0x801, 8) + bytes(i % 2 for i in range(8)))
+    os.makedirs(f"{at}/cifar")
+    for name, n in (("data_batch_1.bin", 6), ("test_batch.bin", 3)):
+        with open(f"{at}/cifar/{name}", "wb") as f:
+            for i in range(n):
+                f.write(bytes([i % 2]) + bytes(rng.randrange(128) + 127 * (i % 2) for _ in range(3072)))
     with open(f"{at}/tiny.yaml", "w") as f:
         f.write(RECIPE)
 
@@ -98,6 +103,8 @@ VERBS = {
     "info": "info {i}/run",
     "info-data": "info {i}/data",
     "info-idx": "info {i}/idx",
+    "kmeans-idx": "kmeans {i}/idx --clusters 2 --out {o}/out --restarts 1",
+    "kmeans-cifar": "kmeans {i}/cifar --clusters 2 --out {o}/out --restarts 1",
 }
 TRAINS = {"train": "run", "resume": "half", "cluster": "run", "features": "run", "sweep": "sweep"}  # the folder of a verb's runs
 COMMON = ["--threads", "1", "--quiet", "--json"]

@@ -121,7 +121,10 @@ done:
 static int cuda_reaches(device *dev, const void *p) {
     struct cudaPointerAttributes about;
     cudaError_t e = cudaPointerGetAttributes(&about, p);
-    if (e) cudaGetLastError(); /* CUDA does not know it: host memory */
+    if (e) cudaGetLastError();
+    /* CUDA does not know it: host memory.  On a GPU that is lost it knows none: that is no answer,
+     * as the host would read where it cannot. */
+    if (e && e != cudaErrorInvalidValue) return cuda_check((int)e, "cudaPointerGetAttributes");
     if (e || about.type != cudaMemoryTypeDevice) return 0;
     if (about.device == own_of(dev)->index) return 1;
     return fail(CONR_EINVAL,

@@ -48,6 +48,7 @@ typedef struct km {
     double *columns; /* [PARTS][2][d], then [2] = variance, squares */
     float *dots;     /* [centers, rows] */
     float *w, *half; /* [centers,d], [centers] */
+    float *by;       /* [1]: w and half are this many times larger; NULL: 1 */
     double *mean;    /* [runs][K][d] */
     int32_t *label;  /* [runs][n] */
     float *own;      /* [runs][n]: squared distance to the center of the row */
@@ -79,10 +80,11 @@ static __device__ inline double place(const km &m, const double *mean, int cente
     double squares = 0;
     for (int j = threadIdx.x; j < m.d; j += blockDim.x) squares += mean[j] * mean[j];
     squares = block_sum(squares, part);
-    double by = !m.cosine ? 1 : squares > 0 ? 1 / sqrt(squares) : 0;
+    double times = m.by ? *m.by : 1;
+    double by = !m.cosine ? times : squares > 0 ? 1 / sqrt(squares) : 0;
     for (int j = threadIdx.x; j < m.d; j += blockDim.x)
         m.w[(size_t)center * m.d + j] = (float)(mean[j] * by);
-    if (threadIdx.x == 0) m.half[center] = m.cosine ? 0 : (float)(squares / 2);
+    if (threadIdx.x == 0) m.half[center] = m.cosine ? 0 : (float)(times * squares / 2);
     return squares;
 }
 
@@ -134,7 +136,8 @@ int kmeans_lloyd(device *dev, const km &m, const conr_kmeans_options *o, int see
 /* Makes the K centers from centroids [K,d]; m.mean is overwritten. */
 int kmeans_place_centroids(device *dev, const km &m, const float *centroids);
 
-/* labels[first ..] of `rows` rows of m.x, and the sums of their distances by block: m.d2_part. */
+/* labels[first ..] of `rows` rows of m.x, and the sums of their distances by block: m.d2_part,
+ * which means nothing with m.by. */
 int kmeans_label(device *dev, const km &m, int first, int rows, int32_t *labels);
 
 /* device_ops.assign */

@@ -90,14 +90,37 @@ static __global__ void middle(const float *rows, int n, int d, float *out) {
     out[j] = (float)(sum / n);
 }
 
+/* Centroids so close together that squares of their differences vanish in float: the power of two
+ * that makes them about 1 apart; else 1, and ordinary values keep their bits.  Only the centers are
+ * scaled: a score is then this many times larger, for every center alike, and rows may lie anywhere.
+ * One block. */
+static __global__ void scale_centers(const float *centroids, int K, int d, const float *shift,
+                                     float *by) {
+    __shared__ float part[BLOCK];
+    float apart = 0;
+    for (size_t i = threadIdx.x; i < (size_t)K * d; i += BLOCK)
+        apart = fmaxf(apart, fabsf(centroids[i] - shift[i % d]));
+    part[threadIdx.x] = apart;
+    __syncthreads();
+    for (int half = BLOCK / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            part[threadIdx.x] = fmaxf(part[threadIdx.x], part[threadIdx.x + half]);
+        __syncthreads();
+    }
+    if (threadIdx.x != 0) return;
+    int up = 0;
+    if (part[0] > 0 && part[0] < 0x1p-40f) frexpf(part[0], &up);
+    *by = ldexpf(1, up < -120 ? 120 : -up);
+}
+
 /* One warp per row. */
 static __global__ void label_distances(km m, int rows, const int32_t *labels, float *distances) {
     int i = blockIdx.x * (BLOCK / WARP) + threadIdx.x / WARP;
     if (i >= rows) return;
     const float *x = m.x + (size_t)i * m.d, *w = m.w + (size_t)labels[i] * m.d;
-    double sum = 0;
+    double sum = 0, by = m.by ? 1 / (double)*m.by : 1;
     for (int j = threadIdx.x % WARP; j < m.d; j += WARP) {
-        double step = (double)x[j] - w[j];
+        double step = (double)x[j] - by * w[j];
         sum += m.cosine ? (double)x[j] * w[j] : step * step;
     }
     sum = warp_sum(sum);
@@ -110,6 +133,7 @@ static size_t lay_out_assign(km *m, char *base) {
     take(base, &at, n * d * sizeof(float), &m->x);
     if (!m->cosine) take(base, &at, n * sizeof(float), &m->square);
     if (!m->cosine) take(base, &at, d * sizeof(float), &m->shift);
+    if (!m->cosine) take(base, &at, sizeof(float), &m->by);
     take(base, &at, K * n * sizeof(float), &m->dots);
     take(base, &at, K * d * sizeof(float), &m->w);
     take(base, &at, K * sizeof(float), &m->half);
@@ -148,8 +172,11 @@ int kmeans_assign_rows(device *dev, const float *features, int n, int d, conr_me
     m.blocks = (int)blocks_for(m.n, BLOCK);
     TRY(dev->op.work(dev, lay_out_assign(&m, NULL), &memory));
     lay_out_assign(&m, (char *)memory);
-    if (!m.cosine)
+    if (!m.cosine) {
         middle<<<blocks_for(d, BLOCK), BLOCK, 0, stream_of(dev)>>>(centroids, K, d, m.shift);
+        scale_centers<<<1, BLOCK, 0, stream_of(dev)>>>(centroids, K, d, m.shift, m.by);
+        TRY(launched("assign"));
+    }
     TRY(kmeans_place_centroids(dev, m, centroids));
     for (int i = 0; i < n; i += m.n)
         TRY(assign_some(dev, m, features + (size_t)i * d, n - i < m.n ? n - i : m.n, labels + i,

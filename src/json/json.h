@@ -1,4 +1,5 @@
-/* json.h: building JSON so that no failure is lost.
+/* json.h: building JSON so that no failure is lost.  The library and the program both compile it: it
+ * knows nothing of either.
  *
  * jansson reports memory that it could not get by NULL or -1 at every step.  Here NULL goes in and
  * NULL comes out, so that a chain of calls is checked once, at its end:

@@ -1,7 +1,6 @@
 /* json.c: see json.h. */
-#include "json.h"
+#include "json/json.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,28 +18,12 @@ json_t *json_push(json_t *array, json_t *value) {
     return NULL;
 }
 
-json_t *json_merge(json_t *object, json_t *more) {
-    if (object && more && !json_object_update_missing(object, more))
-        return json_decref(more), object;
-    json_decref(more);
-    json_decref(object);
-    return NULL;
-}
-
-json_t *json_name(const char *name) {
+json_t *json_text(const char *text, bool *odd) {
     json_error_t why;
-    json_t *text = json_pack_ex(&why, 0, "s", name); /* json_string does not say why it fails */
-    if (text || json_error_code(&why) != json_error_invalid_utf8) return text;
-    size_t n = strlen(name);
-    char *plain = malloc(n + 1);
-    if (!plain) return NULL;
-    for (size_t i = 0; i <= n; i++) plain[i] = (unsigned char)name[i] < 128 ? name[i] : '?';
-    text = json_string(plain);
-    free(plain);
-    return text;
+    json_t *out = json_pack_ex(&why, 0, "s", text); /* json_string does not say why it fails */
+    *odd = !out && json_error_code(&why) == json_error_invalid_utf8;
+    return out;
 }
-
-json_t *json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 typedef struct growing {
     char *text;
