@@ -234,6 +234,8 @@ static int read_header(const char *name, const unsigned char *bytes, size_t n, j
     const char *text = (const char *)bytes + LENGTH_BYTES;
     *start = LENGTH_BYTES + (size_t)length;
     *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!*header) /* to the parser, memory that it does not get may look like a wrong token */
+        *header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (*header && json_is_object(*header) && *text == '{') return 0;
     if (!*header && (!error.text[0] || json_error_code(&error) == json_error_out_of_memory))
         return fail_memory(name, (double)length);

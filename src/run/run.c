@@ -69,7 +69,7 @@ static void fill_result(const run *r, conr_train_result *out) {
                                .steps = t->step,
                                .images = t->store->n,
                                .seconds = clock_now() - r->began,
-                               .loss = r->epoch_loss,
+                               .loss = r->stepped ? r->epoch_loss : NAN,
                                .labeled = r->truth != NULL,
                                .scores = r->last.scores,
                                .knn = r->last.knn,
