@@ -428,6 +428,13 @@ CONR_API int conr_graph(conr *c, const float *features, int64_t n, int64_t d,
 CONR_API int conr_graph_assign(conr *c, const float *features, const int32_t *labels, int64_t n,
                                int64_t d, int K, const float *query, int64_t m, int32_t *out);
 
+/* Whether K clusters by conr_graph (*use_graph = 1) or by conr_kmeans with cosine (0) are likely to
+ * be the better ones, by signs that need no labels (docs/choosing-k.md), from at most 6000 rows
+ * drawn by the seed.  k-means if K is above half of these rows.  score: [2] or NULL: of k-means, of
+ * the graph; the larger one wins. */
+CONR_API int conr_choose_method(conr *c, const float *features, int64_t n, int64_t d, int K,
+                                uint64_t seed, int *use_graph, double score[2]);
+
 /* A head: a small network trained by CoNR on frozen features, which gives features whose clusters
  * are easier to tell apart. */
 typedef struct conr_head conr_head;

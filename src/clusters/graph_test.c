@@ -312,6 +312,51 @@ static void assigns_new_rows(void **state) {
     free(all), free(x);
 }
 
+/* ---- which method ---------------------------------------------------------------------------- */
+
+/* Two of five classes are long arcs, which k-means cuts; to do so, it joins two of the others, which
+ * are small and close to each other. */
+static float *long_classes(int n, int d) {
+    float *x = malloc((size_t)n * d * sizeof *x);
+    rng r = rng_at(8, 0, 0, RNG_TEST);
+    for (int i = 0; i < n; i++) {
+        int c = i % 5;
+        for (int j = 0; j < d; j++)
+            x[(size_t)i * d + j] = (j == c) * (c < 2 ? 6 : 2) + (float)(0.2 * rng_normal(&r));
+        x[(size_t)i * d + 5 + (c < 2 ? c : 2)] += c < 2 ? 30 * rng_float(&r) : 6;
+    }
+    return x;
+}
+
+static void chooses_method(void **state) {
+    (void)state;
+    enum { N = 1000, D = 9 };
+    int use = -1, again = -1;
+    double score[2], other[2];
+    int32_t labels[N], want[N];
+    float *x = long_classes(N, D), *even = blobs(N, D, 10, 0.05, want);
+    for (int i = 0; i < N; i++) want[i] = i % 5;
+    assert_ok(cluster(one, x, N, D, 5, labels));
+    assert_same_clusters(labels, want, N);
+    assert_ok(conr_choose_method(one, x, N, D, 5, 1, &use, score));
+    assert_int_equal(use, 1);
+    /* all neighbors together, all clusters of the same size */
+    assert_true(fabs(score[1] - (1 - 0.15)) < 0.01 && score[0] < score[1] - 0.01);
+    assert_ok(conr_choose_method(three, x, N, D, 5, 1, &again, other));
+    assert_true(again == use && !memcmp(score, other, sizeof score));
+    /* both are right: k-means, which has centroids */
+    assert_ok(conr_choose_method(one, even, N, D, 10, 1, &use, score));
+    assert_true(use == 0 && score[0] == score[1]);
+    assert_ok(conr_choose_method(one, even, N, D, 900, 1, &use, score));
+    assert_true(use == 0 && score[0] == -INFINITY);
+    assert_ok(conr_choose_method(one, even, 1, D, 1, 1, &use, NULL));
+    assert_int_equal(use, 0);
+    assert_fails(CONR_EINVAL, "clusters: 0 of", conr_choose_method(one, x, N, D, 0, 1, &use, NULL));
+    x[77 * D] = INFINITY;
+    assert_fails(CONR_ENUMBER, "row 77", conr_choose_method(one, x, N, D, 5, 1, &use, NULL));
+    free(x), free(even);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_scikit_learn),
@@ -323,6 +368,7 @@ int main(void) {
         cmocka_unit_test(tiny_sets),
         cmocka_unit_test(refuses),
         cmocka_unit_test(assigns_new_rows),
+        cmocka_unit_test(chooses_method),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
