@@ -417,8 +417,8 @@ CONR_API conr_graph_options conr_graph_defaults(void);
 
 /* features: [n,d]; labels: [n], in 0 .. K-1.  Parts of the graph that are not connected are joined
  * where they are most alike; parts much smaller than a cluster (copies of one row, a row like no
- * other) go to the cluster that they are most like.  The same seed gives the same bits for any
- * number of threads. */
+ * other) go to what they are most like, unless there are more clusters than larger parts.  The same
+ * seed gives the same bits for any number of threads. */
 CONR_API int conr_graph(conr *c, const float *features, int64_t n, int64_t d,
                         const conr_graph_options *o, int32_t *labels);
 

@@ -5,9 +5,9 @@
  * the clusters that were left on corners of others; where it is better, k-means has done so.  So
  * the score of a clustering is
  *
- *     share of neighbors in the same cluster - EVEN * K * share of rows in the largest cluster
+ *     - log((share of neighbors in another cluster + LEAST) * K * share of the largest cluster)
  *
- * docs/choosing-k.md has the sets that this was tried on. */
+ * and the cut must win by LEAD.  docs/choosing-k.md has the sets that this was tried on. */
 #include "clusters/graph.h"
 
 #include "base/memory.h"
@@ -28,7 +28,8 @@ enum {
     MOST = 1000    /* clusters, as in conr_graph */
 };
 
-#define EVEN 0.15
+#define LEAST 0.01 /* differences far below it mean nothing */
+#define LEAD  0.2
 
 /* ids: [n,k], each row itself first; labels: [n], in 0 .. K-1; sizes: [K], scratch */
 static double score_of(const int32_t *ids, int n, int k, const int32_t *labels, int K,
@@ -40,7 +41,8 @@ static double score_of(const int32_t *ids, int n, int k, const int32_t *labels, 
         for (int e = 1; e < k; e++) same += labels[i] == labels[ids[(size_t)i * k + e]];
     }
     for (int c = 0; c < K; c++) most = sizes[c] > most ? sizes[c] : most;
-    return (double)same / ((double)n * (k - 1)) - EVEN * K * (double)most / n;
+    double apart = 1 - (double)same / ((double)n * (k - 1));
+    return -log((apart + LEAST) * K * (double)most / n);
 }
 
 /* Clusters the rows [n,d] in both ways. */
@@ -65,7 +67,7 @@ static int compare(conr *c, const float *rows, int n, int d, int K, uint64_t see
     score[0] = score_of(ids, n, k, labels, K, sizes);
     TRY(graph_of(c, rows, n, d, &shared, K, &g));
     TRY(graph_cut(c, &g, K, seed, labels));
-    score[1] = score_of(ids, n, k, labels, K, sizes);
+    score[1] = score_of(ids, n, k, labels, K, sizes) - LEAD;
 done:
     graph_free(&g);
     free(ids), free(values), free(centroids), free(labels), free(sizes);

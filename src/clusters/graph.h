@@ -27,8 +27,8 @@ void graph_free(graph *g); /* a zeroed struct is fine */
 
 /* Joins the connected components of g by a few edges between similar rows, so that there is one:
  * the cut of each is then small, but not arbitrary among others that are zero.  A component below
- * `small` rows (a group of copies, an isolated row) is joined by all its rows and will not be a
- * cluster of its own.  features: [n,d].  Returns the number of components that there were, or a
+ * `small` rows (a group of copies, an isolated row) is joined by all its rows, so that it is cut off
+ * last.  features: [n,d].  Returns the number of components that there were, or a
  * CONR_E* code. */
 int graph_join(device *dev, const float *features, int d, int small, graph *g);
 
