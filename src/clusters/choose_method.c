@@ -29,7 +29,7 @@ enum {
 };
 
 #define LEAST 0.01 /* differences far below it mean nothing */
-#define LEAD  0.2
+#define LEAD  0.1
 
 /* ids: [n,k], each row itself first; labels: [n], in 0 .. K-1; sizes: [K], scratch */
 static double score_of(const int32_t *ids, int n, int k, const int32_t *labels, int K,

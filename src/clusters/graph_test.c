@@ -350,12 +350,12 @@ static void chooses_method(void **state) {
     assert_ok(conr_choose_method(one, x, N, D, 5, 1, &use, score));
     assert_int_equal(use, 1);
     /* all neighbors together, all clusters of the same size */
-    assert_true(fabs(score[1] - (-log(0.01) - 0.2)) < 0.01 && score[0] < score[1] - 0.5);
+    assert_true(fabs(score[1] - (-log(0.01) - 0.1)) < 0.01 && score[0] < score[1] - 0.5);
     assert_ok(conr_choose_method(three, x, N, D, 5, 1, &again, other));
     assert_true(again == use && !memcmp(score, other, sizeof score));
     /* the same score but for the lead: k-means, which has centroids */
     assert_ok(conr_choose_method(one, even, N, D, 10, 1, &use, score));
-    assert_true(use == 0 && fabs(score[0] - score[1] - 0.2) < 1e-9);
+    assert_true(use == 0 && fabs(score[0] - score[1] - 0.1) < 1e-9);
     assert_ok(conr_choose_method(one, even, N, D, 900, 1, &use, score));
     assert_true(use == 0 && score[0] == -INFINITY);
     assert_ok(conr_choose_method(one, even, 1, D, 1, 1, &use, NULL));
