@@ -107,8 +107,8 @@ CONR_API void conr_close(conr *c); /* NULL is fine */
  * A process that exits with a nonzero code brings down the others. */
 CONR_API int conr_rank(int *count);
 
-/* With 1, all ranks call conr_neighbors and conr_kmeans together from now on, with the same arrays
- * and options, and share the work; every rank gets the result that one process would compute.
+/* With 1, all ranks call conr_neighbors, conr_kmeans and conr_graph together from now on, with the
+ * same arrays and options, and share the work; every rank gets the result that one process would compute.
  * With 0, the initial state, each process works on its own.  Reports are always made by one. */
 CONR_API void conr_set_together(conr *c, int yes);
 
@@ -402,24 +402,38 @@ CONR_API int conr_bench_kmeans(conr *c, int quick, conr_on_bench *on_row, void *
 
 /* ---- features: other ways to cluster them ---------------------------------------------------- */
 
-/* Clusters rows by their graph: edges are the contextual affinities of conr_neighbors over the
- * whole set.  Follows shapes that k-means cuts through; has no centroids. */
+/* Clusters rows by the normalized cut of their graph, whose edges are contextual affinities over the
+ * whole set: how many neighbors two rows share.  Follows shapes that k-means cuts through; has no
+ * centroids.  The search for neighbors takes nearly all the time; memory grows with n. */
 typedef struct conr_graph_options {
-    int clusters;                     /* K, at most n */
-    conr_neighbors_options neighbors; /* the graph */
+    int clusters;                     /* K, at most n; at most 1000 unless it is n */
+    conr_neighbors_options neighbors; /* the graph: as in conr_neighbors; k is the number of edges
+                                         that start at a row, plus one */
     uint64_t seed;
 } conr_graph_options;
 
+/* 10 clusters; k = 30, k1 = 20, k2 = 1, 1 layer; seed 1 */
 CONR_API conr_graph_options conr_graph_defaults(void);
 
-/* features: [n,d]; labels: [n].  The same seed gives the same bits for any number of threads. */
+/* features: [n,d]; labels: [n], in 0 .. K-1.  Parts of the graph that are not connected are joined
+ * where they are most alike; parts much smaller than a cluster (copies of one row, a row like no
+ * other) go to what they are most like, unless there are more clusters than larger parts.  The same
+ * seed gives the same bits for any number of threads. */
 CONR_API int conr_graph(conr *c, const float *features, int64_t n, int64_t d,
                         const conr_graph_options *o, int32_t *labels);
 
-/* Labels of new rows by a vote of their nearest rows.  features, labels: [n,d], [n], the rows that
- * were clustered, labels in 0 .. K-1; query: [m,d]; out: [m]. */
+/* Labels of new rows by a vote of their 10 nearest rows by cosine, which is also the weight of a
+ * vote.  features, labels: [n,d], [n], the rows that were clustered, labels in 0 .. K-1; query:
+ * [m,d]; out: [m]. */
 CONR_API int conr_graph_assign(conr *c, const float *features, const int32_t *labels, int64_t n,
                                int64_t d, int K, const float *query, int64_t m, int32_t *out);
+
+/* Whether K clusters by conr_graph (*use_graph = 1) or by conr_kmeans with cosine (0) are likely to
+ * be the better ones, by signs that need no labels (docs/choosing-k.md), from at most 6000 rows
+ * drawn by the seed.  k-means if K is above half of these rows.  score: [2] or NULL: of k-means, of
+ * the graph; the larger one wins. */
+CONR_API int conr_choose_method(conr *c, const float *features, int64_t n, int64_t d, int K,
+                                uint64_t seed, int *use_graph, double score[2]);
 
 /* A head: a small network trained by CoNR on frozen features, which gives features whose clusters
  * are easier to tell apart. */

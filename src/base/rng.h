@@ -26,7 +26,8 @@ enum {
     RNG_TEST,
     RNG_GROUPS,  /* of batch statistics, drawn in every step */
     RNG_BALANCE, /* the images of an epoch that is balanced by cluster size */
-    RNG_NOISE    /* on the projector's output; the "epoch" is the step, the "image" the row */
+    RNG_NOISE,   /* on the projector's output; the "epoch" is the step, the "image" the row */
+    RNG_GRAPH    /* the first guess of eigenvectors; the "image" is the row */
 };
 
 typedef struct rng {

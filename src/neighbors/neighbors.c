@@ -131,26 +131,42 @@ done:
     return rc;
 }
 
-/* A whole set: the search, which is nearly all the work, on the device; the rest on the host. */
-static int set_device(const remote *r) {
-    int rc = 0, width = r->o->local ? r->o->k : affinity_width(r->o);
+/* The lists of S of a whole set, searched on the device, in host memory.  Exactly one of by_s
+ * ([n,width], host) and keep (device memory, released by the caller) gets the names. */
+static int lists_device(const remote *r, int width, int32_t *by_s, void **keep, float *values) {
+    int rc = 0;
     device *dev = r->dev;
-    size_t lists = (size_t)r->n * width, result = (size_t)r->n * r->o->k * sizeof(int32_t);
+    size_t lists = (size_t)r->n * width;
     int ranks_all = r->over ? r->over->count : 1, rows = (r->n + ranks_all - 1) / ranks_all;
     size_t sent = (size_t)rows * ranks_all * width; /* the last rank's share may exceed n */
     void *f = NULL, *near = NULL, *scores = NULL;
-    int32_t *by_s = NULL, *ids = NULL;
-    float *values = NULL;
     TRY(dev->op.alloc(dev, (size_t)r->n * r->d * sizeof(float), &f));
     TRY(dev->op.alloc(dev, sent * sizeof(int32_t), &near));
     TRY(dev->op.alloc(dev, sent * sizeof(float), &scores));
     TRY(unit_rows(r, f));
     TRY(search_device(r, f, width, rows, near, scores));
-    values = memory_new("neighbors", lists, sizeof *values);
-    TRY(values ? 0 : CONR_ENOMEM);
     TRY(dev->op.get(dev, values, scores, lists * sizeof *values));
     TRY(check_similar(values, lists));
+    if (by_s)
+        TRY(dev->op.get(dev, by_s, near, lists * sizeof *by_s));
+    else
+        *keep = near, near = NULL;
+done:
+    dev->op.free(dev, f), dev->op.free(dev, near), dev->op.free(dev, scores);
+    return rc;
+}
+
+/* A whole set: the search, which is nearly all the work, on the device; the rest on the host. */
+static int set_device(const remote *r) {
+    int rc = 0, width = r->o->local ? r->o->k : affinity_width(r->o);
+    device *dev = r->dev;
+    size_t lists = (size_t)r->n * width, result = (size_t)r->n * r->o->k * sizeof(int32_t);
+    void *near = NULL;
+    int32_t *by_s = NULL, *ids = NULL;
+    float *values = memory_new("neighbors", lists, sizeof *values);
+    TRY(values ? 0 : CONR_ENOMEM);
     if (r->o->local) {
+        TRY(lists_device(r, width, NULL, &near, values));
         TRY(r->on_device ? dev->op.copy(dev, r->ids, near, result)
                          : dev->op.get(dev, r->ids, near, result));
         goto done;
@@ -158,15 +174,56 @@ static int set_device(const remote *r) {
     by_s = memory_new("neighbors", lists, sizeof *by_s);
     if (r->on_device) ids = memory_new("neighbors", result, 1);
     TRY(by_s && (ids || !r->on_device) ? 0 : CONR_ENOMEM);
-    TRY(dev->op.get(dev, by_s, near, lists * sizeof *by_s));
-    TRY(neighbors_from_lists(dev, by_s, values, r->n, width, r->o, r->on_device ? ids : r->ids));
+    TRY(lists_device(r, width, by_s, NULL, values));
+    TRY(neighbors_from_lists(dev, by_s, values, r->n, width, r->o, r->on_device ? ids : r->ids,
+                             NULL));
     if (r->on_device) {
         TRY(dev->op.put(dev, r->ids, ids, result));
         TRY(dev->op.sync(dev));
     }
 done:
-    dev->op.free(dev, f), dev->op.free(dev, near), dev->op.free(dev, scores);
+    dev->op.free(dev, near);
     free(by_s), free(ids), free(values);
+    return rc;
+}
+
+/* The same lists from the host's search. */
+static int lists_host(conr *c, const float *features, int n, int d, int width, int32_t *by_s,
+                      float *values) {
+    int rc = 0;
+    device *dev = c->host;
+    float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
+    TRY(unit ? 0 : CONR_ENOMEM);
+    TRY(dev->op.rows_normalize(dev, features, n, d, unit, unit + (size_t)n * d));
+    TRY(search_nearest(dev, context_together(c), unit, n, d, width, by_s, values));
+done:
+    free(unit);
+    return rc;
+}
+
+int neighbors_affinities(conr *c, const float *features, int n, int d,
+                         const conr_neighbors_options *o, int32_t *ids, float *affinity) {
+    int rc = 0, width = o->local ? o->k : affinity_width(o);
+    remote r = {c->dev, context_together(c), features, n, d, o, ids, false};
+    size_t lists = (size_t)n * width;
+    int32_t *by_s = NULL;
+    float *values = NULL;
+    TRY(check_options(o));
+    by_s = memory_new("neighbors", lists, sizeof *by_s);
+    values = memory_new("neighbors", lists, sizeof *values);
+    TRY(by_s && values ? 0 : CONR_ENOMEM);
+    if (c->dev->op.search && n > BATCH_ROWS)
+        TRY(lists_device(&r, width, by_s, NULL, values));
+    else
+        TRY(lists_host(c, features, n, d, width, by_s, values));
+    if (o->local) {
+        memcpy(ids, by_s, lists * sizeof *ids);
+        for (size_t i = 0; i < lists; i++) affinity[i] = values[i] > 0 ? values[i] : 0;
+    } else {
+        TRY(neighbors_from_lists(c->host, by_s, values, n, width, o, ids, affinity));
+    }
+done:
+    free(by_s), free(values);
     return rc;
 }
 

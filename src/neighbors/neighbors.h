@@ -18,7 +18,7 @@
 #define CONR_NEIGHBORS_H
 
 #include "conr.h"
-#include "ranks/ranks.h"
+#include "context/context.h"
 
 /* f: [n,d], unit rows or zero.  o: k, k1, k2 between 1 and n.  ids: [n,k]. */
 
@@ -30,9 +30,16 @@ int neighbors_dense(device *dev, const float *f, int n, int d, const conr_neighb
 int neighbors_sparse(device *dev, ranks *over, const float *f, int n, int d,
                      const conr_neighbors_options *o, int32_t *ids);
 /* All that follows the search.  by_s, values: [n,width], the best of S as search_nearest gives
- * them, width at least k, k1 and k2; host memory. */
+ * them, width at least k, k1 and k2; host memory.  affinity: [n,k] or NULL, as below. */
 int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, int n, int width,
-                         const conr_neighbors_options *o, int32_t *ids);
+                         const conr_neighbors_options *o, int32_t *ids, float *affinity);
+
+/* The lists of conr_neighbors with their values: H H^T, in [0,1], 0 where a list was filled up; or
+ * max(S, 0) if o->local.  The row itself comes first and has 1.  features: [n,d], any finite rows
+ * in host memory, checked; ids, affinity: [n,k], host memory; o as the caller gave it, k, k1 and k2
+ * not above n.  A GPU searches if the set is large. */
+int neighbors_affinities(conr *c, const float *features, int n, int d,
+                         const conr_neighbors_options *o, int32_t *ids, float *affinity);
 
 /* By the fastest algorithm for the device: its own operation if it has one (then f, ids and work
  * are device memory, and work has neighbors_bytes), else one of the above (then all are host

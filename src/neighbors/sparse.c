@@ -328,8 +328,15 @@ static void rank_row(const matrix *h, const matrix *columns, int i, const int32_
     fill_up(listed, by_s, k, out);
 }
 
-/* ids: [n,k]; by_s: [n,width] */
-static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, int k, int32_t *ids) {
+/* The values of H H^T of a list that was just ranked: 0 where it was filled up.  out: [k] */
+static void keep_values(const ranker *r, int k, float *out) {
+    out[0] = 1;
+    for (int e = 1; e < k; e++) out[e] = r->values[e - 1] > 0 ? r->values[e - 1] : 0;
+}
+
+/* ids, affinity (or NULL): [n,k]; by_s: [n,width] */
+static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, int k, int32_t *ids,
+                float *affinity) {
     int rc = 0, n = h->n;
     matrix columns = {0};
     size_t one = ranker_bytes(n, k);
@@ -342,8 +349,10 @@ static int rank(device *dev, const matrix *h, const int32_t *by_s, int width, in
         {
             ranker r = ranker_at(memory + one * omp_get_thread_num(), n);
 #pragma omp for schedule(dynamic, 32)
-            for (int i = first; i < last; i++)
+            for (int i = first; i < last; i++) {
                 rank_row(h, &columns, i, by_s + (size_t)i * width, k, &r, ids + (size_t)i * k);
+                if (affinity) keep_values(&r, k, affinity + (size_t)i * k);
+            }
         }
         TRY(device_report(dev, "ranking", last, n));
     }
@@ -420,7 +429,7 @@ static void rank_pairs(const pairs *p, int i, const int32_t *by_s, int k, ranker
 
 /* As rank, by pairs. */
 static int rank_batch(device *dev, const matrix *h, const int32_t *by_s, int width, int k,
-                      int32_t *ids) {
+                      int32_t *ids, float *affinity) {
     int rc = 0, n = h->n;
     matrix columns = {0};
     size_t one = ranker_bytes(n, k), square = (size_t)n * whole_pitch(n);
@@ -440,8 +449,10 @@ static int rank_batch(device *dev, const matrix *h, const int32_t *by_s, int wid
 #pragma omp for schedule(dynamic, 16)
         for (int i = 0; i < n; i++) pair_row(h, &columns, i, &r, &p);
         pair_back(&p, low, high);
-        for (int i = low; i < high; i++)
+        for (int i = low; i < high; i++) {
             rank_pairs(&p, i, by_s + (size_t)i * width, k, &r, ids + (size_t)i * k);
+            if (affinity) keep_values(&r, k, affinity + (size_t)i * k);
+        }
     }
     TRY(device_report(dev, "ranking", n, n));
 done:
@@ -451,7 +462,7 @@ done:
 }
 
 int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, int n, int width,
-                         const conr_neighbors_options *o, int32_t *ids) {
+                         const conr_neighbors_options *o, int32_t *ids, float *affinity) {
     int rc = 0, k2 = o->k2;
     matrix a = {0}, h = {0};
     affinity_edge *edges = memory_new("neighbors", (size_t)n * k2, sizeof *edges);
@@ -468,7 +479,7 @@ int neighbors_from_lists(device *dev, const int32_t *by_s, const float *values, 
         a = h;
         h = (matrix){0};
     }
-    TRY((n <= WHOLE_ROWS ? rank_batch : rank)(dev, &a, by_s, width, o->k, ids));
+    TRY((n <= WHOLE_ROWS ? rank_batch : rank)(dev, &a, by_s, width, o->k, ids, affinity));
 done:
     matrix_free(&a);
     matrix_free(&h);
@@ -483,7 +494,7 @@ int neighbors_sparse(device *dev, ranks *over, const float *f, int n, int d,
     int32_t *by_s = memory_new("neighbors", (size_t)n * width, sizeof *by_s);
     TRY(values && by_s ? 0 : CONR_ENOMEM);
     TRY(search_nearest(dev, over, f, n, d, width, by_s, values));
-    TRY(neighbors_from_lists(dev, by_s, values, n, width, o, ids));
+    TRY(neighbors_from_lists(dev, by_s, values, n, width, o, ids, NULL));
 done:
     free(values), free(by_s);
     return rc;

@@ -87,9 +87,11 @@ done:
 
 /* k-means or the graph, by signs that need no labels. */
 static int choose_method(features_run *r, bool *use_graph) {
-    (void)r;
-    *use_graph = false;
-    return 0;
+    int graph = 0;
+    int rc = conr_choose_method(r->c, r->rows, r->n, r->width, r->K, (uint64_t)r->o.seed, &graph,
+                                NULL);
+    *use_graph = graph;
+    return rc;
 }
 
 /* The means of the rows of each cluster, which the graph does not have, and the objective that
