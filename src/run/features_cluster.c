@@ -88,8 +88,8 @@ done:
 /* k-means or the graph, by signs that need no labels. */
 static int choose_method(features_run *r, bool *use_graph) {
     int graph = 0;
-    int rc = conr_choose_method(r->c, r->rows, r->n, r->width, r->K, (uint64_t)r->o.seed, &graph,
-                                NULL);
+    int rc =
+        conr_choose_method(r->c, r->rows, r->n, r->width, r->K, (uint64_t)r->o.seed, &graph, NULL);
     *use_graph = graph;
     return rc;
 }

@@ -131,7 +131,7 @@ static void choose_epochs(const facts *f, conr_settings *s, bool small, int size
 /* Settings that short runs of the small network need, and neighborhoods that fit the batch. */
 static void choose_rest(const facts *f, conr_settings *s, bool small, int batch) {
     int K = f->clusters ? f->clusters : GUESSED_K;
-    char framework[SETTING_SIZE];
+    char framework[SETTING_SIZE], epochs[SETTING_SIZE];
     choose_number(f, s, "lr", (small ? 0.4 : 0.05) * batch / 256, "grows with the batch");
     if (small) {
         choose_number(f, s, "predictor_lr", 2.5, "lr is high already");
@@ -142,6 +142,10 @@ static void choose_rest(const facts *f, conr_settings *s, bool small, int batch)
     } else if (strcmp(value_of(s, "framework", framework), "moco")) { /* a queue wants a slow one */
         choose_number(f, s, "average_share", 0.005, "a short run needs a target that follows");
         choose_number(f, s, "stage2_average", 0.9999, "and stage 2 one that stays");
+        choose_number(f, s, "early_k", 2, "the nearest neighbor helps from early on");
+        choose_number(f, s, "early_epoch", floor(atof(value_of(s, "epochs", epochs)) / 10),
+                      "after a tenth of the epochs");
+        choose(f, s, "kmeans_choice", "neighbors", "clusters that neighbors confirm");
     }
     int near = batch / K < 2 ? 2 : batch / K > 10 ? 10 : batch / K;
     const char *why = near < 10 ? "a batch has no more images of one cluster" : "as in the paper";
