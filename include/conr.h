@@ -461,6 +461,14 @@ CONR_API int conr_read_features(const char *path, float **features, int64_t *n, 
  * released by conr_free. */
 CONR_API int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n);
 
+/* Reads the labels of two files about the same samples, each as conr_read_labels does; those of a
+ * CSV may also be words, which are then numbered, and an empty true label counts as -1.  If both
+ * files are CSV with a column `path`, rows are matched by it (a path that is missing or appears
+ * twice is an error), else by their order.  *truth, *pred [n], in the order of the first file, are
+ * released by conr_free. */
+CONR_API int conr_read_pair(const char *truth_path, const char *truth_column, const char *pred_path,
+                            const char *pred_column, int64_t **truth, int64_t **pred, int64_t *n);
+
 /* Write a .npy file [rows,columns], or a vector [rows] if columns is 0.  The file is written
  * completely or not at all. */
 CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t rows,

@@ -267,6 +267,14 @@ done:
     return rc;
 }
 
+int npy_is(const char *path, bool *out) {
+    file_map file = {0};
+    int rc = file_map_open(path, &file);
+    *out = rc == 0 && file.size >= sizeof magic && !memcmp(file.data, magic, sizeof magic);
+    file_map_close(&file);
+    return rc;
+}
+
 int npy_read(const char *path, npy *out) {
     int rc = 0;
     file_map map;

@@ -20,6 +20,9 @@ typedef struct npy {
     void *data;   /* [count], aligned; owned, freed by npy_free */
 } npy;
 
+/* Whether a file begins as one; fails if it cannot be read. */
+int npy_is(const char *path, bool *out);
+
 int npy_read(const char *path, npy *out);
 /* The same from memory: the n bytes of a file that messages call `name`. */
 int npy_parse(const char *name, const unsigned char *bytes, size_t n, npy *out);
