@@ -548,9 +548,10 @@ CONR_API int conr_images_check_output(const conr_images *m, const char *out);
 CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
                                 int64_t *d);
 
-/* The built-in descriptor: gradients and colors of each image, without any training.  Images whose
- * pixels turn out to be unreadable are dropped from m, as by conr_images_pixels.  *features [n,d]
- * is released by conr_free. */
+/* The built-in descriptor: gradients, colors and texture of each image, without any training.  A row
+ * depends on its image alone, and d is the same for all images.  Images whose pixels turn out to be
+ * unreadable are dropped from m, as by conr_images_pixels.  *features [n,d] is released by
+ * conr_free. */
 CONR_API int conr_describe(conr *c, conr_images *m, float **features, int64_t *n, int64_t *d);
 
 /* ---- training -------------------------------------------------------------------------------- */
