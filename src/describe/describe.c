@@ -158,7 +158,7 @@ typedef struct work {
 } work;
 
 static void note(work *w, int64_t i, int rc) {
-#pragma omp critical(describe)
+#pragma omp critical
     {
         if (rc == CONR_EFORMAT) w->bad[i] = 1;
         if (!w->broken && (rc != CONR_EFORMAT || i < w->first)) {
