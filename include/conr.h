@@ -614,6 +614,25 @@ typedef struct conr_train_options {
 
 CONR_API conr_train_options conr_train_defaults(void); /* nothing set */
 
+/* A clustering of the images that the baseline looks at. */
+typedef struct conr_baseline_side {
+    conr_scores scores; /* with labels */
+    double agreement;   /* share of a row's 10 nearest neighbors that have its label */
+    double confirmed;   /* the same with neighbors by the features of the other side, beyond what
+                            chance gives, of what it leaves: 0 is chance, 1 is all */
+    double silhouette;  /* without labels, else NaN; likewise */
+    double stability;   /* share of rows whose label is the same by k-means on either half */
+} conr_baseline_side;
+
+/* What a training is worth: its clusters beside those of the built-in descriptor (conr_describe),
+ * both of the same sample of the images. */
+typedef struct conr_baseline {
+    int64_t images;      /* of the sample; 0: there is no baseline */
+    int labeled;         /* 1: scores are valid */
+    int descriptor_wins; /* 1: the descriptor's clusters are better */
+    conr_baseline_side training, descriptor;
+} conr_baseline;
+
 typedef struct conr_train_result {
     int clusters, epochs;
     int64_t steps, images;
@@ -624,6 +643,7 @@ typedef struct conr_train_result {
     conr_scores scores;
     double knn;        /* 20-nearest-neighbor accuracy */
     double silhouette; /* of the final clusters; NaN if there is only one */
+    conr_baseline baseline;
 } conr_train_result;
 
 /* Trains on the images, clusters them and writes the run folder (docs/training.md): options.yaml,
