@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 static const flag flags[] = {
-    {"truth", "T", NULL, "file of true labels: .npy of integers, or CSV"},
+    {"truth", "T", NULL, "file of true labels: .npy of integers, or CSV, such as path,label"},
     {"pred", "P", NULL, "file of clusters, likewise"},
     {"truth-column", "NAME", NULL,
      "column of a CSV; default: cluster, label or pred, else the last"},
@@ -31,21 +31,15 @@ static int run(const arguments *a) {
     const char *truth_path = flag_text(a, "truth"), *pred_path = flag_text(a, "pred");
     if (!truth_path) return usage_error("--truth: is missing; give a file of labels");
     if (!pred_path) return usage_error("--pred: is missing; give a file of clusters");
-    int64_t *truth = NULL, *pred = NULL, n_truth, n_pred;
+    int64_t *truth = NULL, *pred = NULL, n;
     conr_scores scores;
     int rc;
-    if (conr_read_labels(truth_path, flag_text(a, "truth-column"), &truth, &n_truth) < 0 ||
-        conr_read_labels(pred_path, flag_text(a, "pred-column"), &pred, &n_pred) < 0) {
+    if (conr_read_pair(truth_path, flag_text(a, "truth-column"), pred_path,
+                       flag_text(a, "pred-column"), &truth, &pred, &n) < 0 ||
+        conr_metrics(truth, pred, n, &scores) < 0)
         rc = library_error();
-    } else if (n_truth != n_pred) {
-        fprintf(stderr, "conr: %s: %lld labels, but %s has %lld; give files of the same samples\n",
-                pred_path, (long long)n_pred, truth_path, (long long)n_truth);
-        rc = EXIT_FAILED;
-    } else if (conr_metrics(truth, pred, n_truth, &scores) < 0) {
-        rc = library_error();
-    } else {
+    else
         rc = print_scores(a, &scores);
-    }
     conr_free(truth);
     conr_free(pred);
     return rc;
@@ -55,8 +49,13 @@ const verb verb_eval = {
     .name = "eval",
     .operands = "--truth T --pred P",
     .summary = "Score a clustering against true labels: NMI, ACC and ARI",
-    .text = "Labels can be any integers; samples whose true label is -1 are left out and counted.\n"
-            "\nExample: conr eval --truth truth.npy --pred runs/photos/labels.csv\n",
+    .text =
+        "Rows of two CSV files that both have a column path are matched by it, whatever their "
+        "order;\n"
+        "other files must list the same samples in the same order.\n"
+        "Labels can be any integers, or words in a CSV; samples whose true label is -1 or empty\n"
+        "are left out and counted.\n"
+        "\nExample: conr eval --truth truth.csv --pred runs/photos/labels.csv\n",
     .flags = flags,
     .run = run,
 };

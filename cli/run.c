@@ -195,6 +195,26 @@ static void print_sizes(const int64_t *size, int K) {
     if (K > 0) puts(K > SIZES_SHOWN ? " ..." : "");
 }
 
+/* The built-in descriptor beside the training, and which of them is better. */
+static void print_baseline(const conr_baseline *b) {
+    const conr_baseline_side *d = &b->descriptor, *t = &b->training;
+    if (b->images == 0) return;
+    if (b->labeled) {
+        printf("built-in descriptor, without training: NMI %.4f  ACC %.4f  ARI %.4f\n",
+               d->scores.nmi, d->scores.acc, d->scores.ari);
+    } else {
+        printf("neighbors in the same cluster: %.3f; of the built-in descriptor, without training: "
+               "%.3f\n",
+               t->agreement, d->agreement);
+        if (isfinite(t->confirmed) && isfinite(d->confirmed))
+            printf("confirmed by the other's neighbors: %.3f; of the built-in descriptor: %.3f\n",
+                   t->confirmed, d->confirmed);
+    }
+    if (b->descriptor_wins)
+        puts("the training did not beat the built-in descriptor: train longer, or use --features "
+             "hog");
+}
+
 /* agreement: NaN if it is not known. */
 static int print_text(const char *run, const conr_images *m, const conr_train_result *r,
                       const int64_t *size, int K, double agreement) {
@@ -211,6 +231,7 @@ static int print_text(const char *run, const conr_images *m, const conr_train_re
         putchar('\n');
         print_sizes(size, K);
     }
+    print_baseline(&r->baseline);
     printf("%lld images, %d epochs, %s, %s images/s\n", (long long)r->images, r->epochs,
            time_text(r->seconds, time), rate_text(r->images_per_s, rate));
     print_files(run);
@@ -221,6 +242,24 @@ static json_t *add_sizes(json_t *object, const int64_t *size, int K) {
     json_t *sizes = json_array();
     for (int k = 0; k < K; k++) sizes = json_push(sizes, json_integer((json_int_t)size[k]));
     return json_put(object, "sizes", sizes);
+}
+
+static json_t *side_json(const conr_baseline_side *s, bool labeled) {
+    json_t *out = json_pack("{so so so so}", "agreement", json_number(s->agreement), "confirmed",
+                            json_number(s->confirmed), "silhouette", json_number(s->silhouette),
+                            "stability", json_number(s->stability));
+    if (!labeled) return out;
+    out = json_put(out, "nmi", json_number(s->scores.nmi));
+    out = json_put(out, "acc", json_number(s->scores.acc));
+    return json_put(out, "ari", json_number(s->scores.ari));
+}
+
+static json_t *baseline_json(const conr_baseline *b) {
+    if (b->images == 0) return json_null();
+    json_t *out = json_pack("{sI sb}", "images", (json_int_t)b->images, "descriptor_wins",
+                            b->descriptor_wins);
+    out = json_put(out, "descriptor", side_json(&b->descriptor, b->labeled));
+    return json_put(out, "training", side_json(&b->training, b->labeled));
 }
 
 static json_t *result_json(const char *run, const conr_images *m, const conr_train_result *r,
@@ -241,7 +280,8 @@ static json_t *result_json(const char *run, const conr_images *m, const conr_tra
         out = json_put(out, "classes", json_integer(r->scores.classes));
     }
     out = json_put(out, "silhouette", json_number(r->silhouette));
-    return json_put(out, "neighbor_agreement", json_number(agreement));
+    out = json_put(out, "neighbor_agreement", json_number(agreement));
+    return json_put(out, "baseline", baseline_json(&r->baseline));
 }
 
 int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json) {

@@ -475,6 +475,14 @@ CONR_API int conr_read_features(const char *path, float **features, int64_t *n, 
  * released by conr_free. */
 CONR_API int conr_read_labels(const char *path, const char *column, int64_t **labels, int64_t *n);
 
+/* Reads the labels of two files about the same samples, each as conr_read_labels does; those of a
+ * CSV may also be words, which are then numbered, and an empty true label counts as -1.  If both
+ * files are CSV with a column `path`, rows are matched by it (a path that is missing or appears
+ * twice is an error), else by their order.  *truth, *pred [n], in the order of the first file, are
+ * released by conr_free. */
+CONR_API int conr_read_pair(const char *truth_path, const char *truth_column, const char *pred_path,
+                            const char *pred_column, int64_t **truth, int64_t **pred, int64_t *n);
+
 /* Write a .npy file [rows,columns], or a vector [rows] if columns is 0.  The file is written
  * completely or not at all, and not into the folder of a training that is running. */
 CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t rows,
@@ -560,9 +568,10 @@ CONR_API int conr_images_check_output(const conr_images *m, const char *out);
 CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
                                 int64_t *d);
 
-/* The built-in descriptor: gradients and colors of each image, without any training.  Images whose
- * pixels turn out to be unreadable are dropped from m, as by conr_images_pixels.  *features [n,d]
- * is released by conr_free. */
+/* The built-in descriptor: gradients, colors and texture of each image, without any training.  A row
+ * depends on its image alone, and d is the same for all images.  Images whose pixels turn out to be
+ * unreadable are dropped from m, as by conr_images_pixels.  *features [n,d] is released by
+ * conr_free. */
 CONR_API int conr_describe(conr *c, conr_images *m, float **features, int64_t *n, int64_t *d);
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -625,6 +634,25 @@ typedef struct conr_train_options {
 
 CONR_API conr_train_options conr_train_defaults(void); /* nothing set */
 
+/* A clustering of the images that the baseline looks at. */
+typedef struct conr_baseline_side {
+    conr_scores scores; /* with labels */
+    double agreement;   /* share of a row's 10 nearest neighbors that have its label */
+    double confirmed;   /* the same with neighbors by the features of the other side, beyond what
+                            chance gives, of what it leaves: 0 is chance, 1 is all */
+    double silhouette;  /* without labels, else NaN; likewise */
+    double stability;   /* share of rows whose label is the same by k-means on either half */
+} conr_baseline_side;
+
+/* What a training is worth: its clusters beside those of the built-in descriptor (conr_describe),
+ * both of the same sample of the images. */
+typedef struct conr_baseline {
+    int64_t images;      /* of the sample; 0: there is no baseline */
+    int labeled;         /* 1: scores are valid */
+    int descriptor_wins; /* 1: the descriptor's clusters are better */
+    conr_baseline_side training, descriptor;
+} conr_baseline;
+
 typedef struct conr_train_result {
     int clusters, epochs;
     int64_t steps, images;
@@ -635,6 +663,7 @@ typedef struct conr_train_result {
     conr_scores scores;
     double knn;        /* 20-nearest-neighbor accuracy */
     double silhouette; /* of the final clusters; NaN if there is only one */
+    conr_baseline baseline;
 } conr_train_result;
 
 /* Trains on the images, clusters them and writes the run folder (docs/training.md): options.yaml,

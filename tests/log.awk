@@ -2,7 +2,7 @@
 # Use with LC_ALL=C.
 !/^[{]"step":[0-9]+,"epoch":[^{}]*[}]$/ { print FILENAME " line " NR ": " $0; exit 1 }
 {
-    kind = /"loss"/ ? "loss" : /"warning"/ ? "warning" : "evaluation"
+    kind = /"loss"/ ? "loss" : /"warning"/ ? "warning" : /"baseline"/ ? "baseline" : "evaluation"
     step = substr($0, 9) + 0
 }
 step < last || (kind != "warning" && kind in at && step <= at[kind]) {

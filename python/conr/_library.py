@@ -149,11 +149,21 @@ class CTrainOptions(_Options):
                 ("init", c_char_p), ("budget", c_double), ("no_report", c_int)]
 
 
+class CBaselineSide(Structure):
+    _fields_ = [("scores", CScores), ("agreement", c_double), ("confirmed", c_double),
+                ("silhouette", c_double), ("stability", c_double)]
+
+
+class CBaseline(Structure):
+    _fields_ = [("images", c_int64), ("labeled", c_int), ("descriptor_wins", c_int),
+                ("training", CBaselineSide), ("descriptor", CBaselineSide)]
+
+
 class CTrainResult(Structure):
     _fields_ = [("clusters", c_int), ("epochs", c_int), ("steps", c_int64), ("images", c_int64),
                 ("seconds", c_double), ("loss", c_double), ("images_per_s", c_double),
                 ("labeled", c_int), ("scores", CScores), ("knn", c_double),
-                ("silhouette", c_double)]
+                ("silhouette", c_double), ("baseline", CBaseline)]
 
 
 class CGraphOptions(_Options):

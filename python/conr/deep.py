@@ -19,8 +19,9 @@ from . import _html
 from ._arrays import address, matrix
 from ._encode import encode, is_features
 from ._images import Images, is_path, opened, thumbnails
-from ._library import (CFeaturesResult, CScores, CTrainResult, Context, Error, FileError,
-                       InvalidError, OnChoice, check, check_output, context, lib, text)
+from ._library import (CBaseline, CBaselineSide, CFeaturesResult, CScores, CTrainResult, Context,
+                       Error, FileError, InvalidError, OnChoice, check, check_output, context, lib,
+                       text)
 from ._progress import TellProgress, reporter
 from ._settings import PathLike, Settings, all_settings, recipes, seconds, settings
 from .model import Model, TrainingWarning, _reopen, load, warn_skipped
@@ -32,6 +33,21 @@ __all__ = ["DeepCluster", "Model", "TrainingWarning", "load", "read_log", "recip
 #: the settings that clusters of features have
 FEATURES_KEYS = ("k", "k1", "k2", "alpha", "layers", "resymmetrize", "restarts", "clusters_low",
                  "clusters_high")
+
+
+def _side(side: CBaselineSide, labeled: bool) -> Dict[str, float]:
+    out = {f[0]: getattr(side, f[0]) for f in CBaselineSide._fields_ if f[0] != "scores"}
+    if labeled:
+        out.update({k: getattr(side.scores, k) for k in ("nmi", "acc", "ari")})
+    return out
+
+
+def _baseline(b: CBaseline) -> Dict[str, Any]:
+    """The training beside the built-in descriptor; empty without."""
+    if b.images == 0:
+        return {}
+    return {"images": b.images, "descriptor_wins": bool(b.descriptor_wins),
+            "training": _side(b.training, b.labeled), "descriptor": _side(b.descriptor, b.labeled)}
 
 
 class _Scratch:
@@ -79,6 +95,7 @@ class DeepCluster:
     ----------
     labels_ : int32 [n]; paths_ : list; distances_, boundary_ : float32 [n]
     embedding_ : float32 [n, d]; cluster_centers_ : float32 [K, d]
+    baseline_ : dict, the clusters of the built-in descriptor beside these, and which are better
     scores_ : dict, empty without labels; chosen_ : list of the settings chosen, with reasons
     log_ : list of dict, one per line of the log; model_ : Model; run_ : Path
     """
@@ -214,7 +231,7 @@ class DeepCluster:
 
     def _take(self, result: Any, of: Any) -> None:
         self.result_ = {f[0]: getattr(result, f[0]) for f in of._fields_
-                        if f[0] not in ("scores", "labeled")}
+                        if f[0] not in ("scores", "labeled", "baseline")}
         self.scores_: Dict[str, Any] = {}
         if result.labeled:
             self.scores_ = {f[0]: getattr(result.scores, f[0]) for f in CScores._fields_}
@@ -252,6 +269,7 @@ class DeepCluster:
             check(lib.conr_train(c.handle, m.handle, s.handle, byref(o), byref(result)))
             warn_skipped(m)
         self._take(result, CTrainResult)
+        self.baseline_ = _baseline(result.baseline)
 
     def _fill(self, s: Settings) -> None:
         """Sets the recipe, then K and the seed, then all settings given."""

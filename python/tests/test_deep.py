@@ -18,8 +18,11 @@ def test_a_fitted_model(fitted, images):
     assert (fitted.embed(images) == fitted.embedding_).all()
     assert (fitted.transform(images[:7]) == fitted.embedding_[:7]).all()
     assert fitted.cluster_centers_.shape == (10, 16) and fitted.scores_ == {}
+    assert fitted.baseline_["images"] > 0
+    assert 0 <= fitted.baseline_["descriptor"]["agreement"] <= 1
     assert fitted.result_["epochs"] == 4 and fitted.paths_[3].endswith("#3")
-    assert "loss" in fitted.log_[0] and "silhouette" in fitted.log_[-1]
+    assert "loss" in fitted.log_[0] and "silhouette" in [line for line in fitted.log_
+                                                             if "objective" in line][-1]
     assert json.dumps(fitted.log_)
     assert {"key": "encoder", "value": "small", "why": "as given"} in fitted.chosen_
     assert [c for c in fitted.chosen_ if c["key"] == "average" and c["why"] == "a short run"]

@@ -17,7 +17,8 @@
 #include <stdio.h>
 
 typedef struct csv {
-    char **cell;    /* [n_cells], the current row, each ended by a NUL; valid until csv_next */
+    char **cell;    /* [n_cells], the current row, each ended by a NUL; the list is valid until
+                       csv_next, the texts until csv_close */
     size_t n_cells; /* the same in every row */
     int64_t row;    /* number of the current row, from 1 (the titles, if there are any) */
     size_t most;    /* an upper bound on the number of rows, known from the start */

@@ -317,6 +317,15 @@ done:
     return rc;
 }
 
+int npy_is(const char *path, bool *out) {
+    file_bytes file;
+    int rc = file_read(path, sizeof magic, &file, NULL);
+    if (rc < 0) return rc;
+    *out = file.n == sizeof magic && !memcmp(file.data, magic, sizeof magic);
+    file_bytes_free(&file);
+    return rc;
+}
+
 int npy_read(const char *path, npy *out) {
     int rc = 0;
     size_t data, size;

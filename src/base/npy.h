@@ -22,6 +22,9 @@ typedef struct npy {
     void *data;   /* [count], aligned; owned, freed by npy_free */
 } npy;
 
+/* Whether a file begins as one; fails if it cannot be read. */
+int npy_is(const char *path, bool *out);
+
 int npy_read(const char *path, npy *out);
 /* Everything but the elements, for arrays that are read in pieces: out->data stays NULL.  *data:
  * where they begin in the file; 0 if they are in another order than C's or another byte order. */

@@ -43,12 +43,38 @@ static int add_warning(folder *f, const char *text) {
     return 0;
 }
 
+static double number_at(const json_t *line, const char *side, const char *what) {
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", side, what);
+    const json_t *v = json_object_get(line, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static struct folder_side read_side(const json_t *line, const char *side) {
+    return (struct folder_side){
+        number_at(line, side, "nmi"),       number_at(line, side, "acc"),
+        number_at(line, side, "ari"),       number_at(line, side, "agreement"),
+        number_at(line, side, "confirmed"), number_at(line, side, "silhouette"),
+        number_at(line, side, "stability"),
+    };
+}
+
+static bool add_baseline(folder_log *l, const json_t *line) {
+    const char *event = json_string_value(json_object_get(line, "event"));
+    if (!event || strcmp(event, "baseline")) return false;
+    l->baseline = json_integer_value(json_object_get(line, "images"));
+    l->training = read_side(line, "training");
+    l->descriptor = read_side(line, "descriptor");
+    return true;
+}
+
 static int add_line(folder *f, const json_t *line) {
     folder_log *l = &f->log;
     const char *warning = json_string_value(json_object_get(line, "warning"));
     double epoch = json_number_value(json_object_get(line, "epoch")), v;
     int rc = 0;
     if (warning) return add_warning(f, warning);
+    if (add_baseline(l, line)) return 0;
     if (json_object_get(line, "objective")) { /* an evaluation: its warnings follow */
         l->earlier += l->n_warnings;
         l->n_warnings = 0;

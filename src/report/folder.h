@@ -16,6 +16,11 @@ typedef struct folder_log {
     double seconds, images_per_s; /* of the whole training; of its last line */
     const char **warning;         /* [n_warnings] of the last evaluation */
     int n_warnings, earlier;      /* earlier: of the evaluations before it */
+    /* of the training, and of the built-in descriptor without training; NaN: not known */
+    struct folder_side {
+        double nmi, acc, ari, agreement, confirmed, silhouette, stability;
+    } training, descriptor;
+    int64_t baseline; /* images that these are of; 0: there are none */
 } folder_log;
 
 typedef struct folder {

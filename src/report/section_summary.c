@@ -117,6 +117,48 @@ static void write_description(FILE *f, const report *r) {
                o->device[0] ? o->device : "an unknown device", from->name);
 }
 
+static void cell(FILE *f, double value) {
+    if (isfinite(value))
+        fprintf(f, "<td>%.3f</td>", value);
+    else
+        fputs("<td></td>", f);
+}
+
+/* The run beside clusters that needed no training. */
+static void write_baseline(FILE *f, const report *r) {
+    const folder_log *l = &r->f->log;
+    const struct folder_side *side[2] = {&l->training, &l->descriptor};
+    bool labeled = isfinite(l->training.acc);
+    if (l->baseline <= 0) return;
+    html_print(f,
+               "<figure class=\"baseline\"><figcaption>Beside the built-in descriptor, which needs "
+               "no training (%s images)</figcaption>\n<div class=\"scroll\" tabindex=\"0\" "
+               "role=\"region\" aria-label=\"Table of the run and the built-in descriptor\">"
+               "<table><thead><tr><th scope=\"col\">Clusters of</th>",
+               html_count(l->baseline));
+    fputs(labeled ? "<th scope=\"col\">NMI</th><th scope=\"col\">ACC</th><th scope=\"col\">ARI</th>"
+                  : "<th scope=\"col\">Silhouette</th><th scope=\"col\">Stability</th>",
+          f);
+    fputs("<th scope=\"col\">Neighbors in the cluster</th><th scope=\"col\">Confirmed</th></tr>"
+          "</thead><tbody>\n",
+          f);
+    for (int i = 0; i < 2; i++) {
+        const struct folder_side *s = side[i];
+        fprintf(f, "<tr><th scope=\"row\">%s</th>", i ? "the descriptor" : "this run");
+        if (labeled)
+            cell(f, s->nmi), cell(f, s->acc), cell(f, s->ari);
+        else
+            cell(f, s->silhouette), cell(f, s->stability);
+        cell(f, s->agreement), cell(f, s->confirmed);
+        fputs("</tr>\n", f);
+    }
+    fputs("</tbody></table></div><p class=\"note\">Neighbors in the cluster: the share of an "
+          "image&rsquo;s 10 nearest neighbors that have its cluster. Confirmed: the same among its "
+          "nearest neighbors by the other row&rsquo;s features, beyond chance; what is real about "
+          "the images shows in both.</p></figure>\n",
+          f);
+}
+
 static void write_warnings(FILE *f, const report *r) {
     const folder *from = r->f;
     bool any = from->log.n_warnings || from->data.skipped || !from->done ||
@@ -203,6 +245,7 @@ void section_write_summary(FILE *f, const report *r) {
     write_description(f, r);
     write_tiles(f, r);
     write_warnings(f, r);
+    write_baseline(f, r);
     fputs("<div class=\"charts\">\n", f);
     write_sizes(f, r);
     if (r->labeled) write_confusion(f, r);

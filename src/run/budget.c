@@ -125,6 +125,7 @@ static int time_all(run *r, costs *c) {
     c->keep = r->o.compact ? 2 * c->save : c->save;
     /* model, features, labels: no larger than a checkpoint */
     c->results = 2 * c->save + c->evaluate;
+    if (r->o.baseline) c->results += baseline_seconds(t->store->n, t->d, t->K, r->c->dev->threads);
 done:
     remove(path);
     trainer_close(t);

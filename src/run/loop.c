@@ -14,8 +14,7 @@
 
 /* ---- log and messages ------------------------------------------------------------------------ */
 
-/* Writes one log line.  Takes ownership of the object. */
-static int log_line(run *r, json_t *line) {
+int run_log(run *r, json_t *line) {
     if (!r->leads) return json_decref(line), 0;
     char *text = json_write(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(line);
@@ -38,8 +37,8 @@ void run_message(run *r, const char *message) {
 
 int run_warn(run *r, const char *message) {
     run_message(r, message);
-    return log_line(r, json_pack("{sI si ss}", "step", (json_int_t)r->t->step, "epoch",
-                                 (int)(r->t->step / r->t->steps), "warning", message));
+    return run_log(r, json_pack("{sI si ss}", "step", (json_int_t)r->t->step, "epoch",
+                                (int)(r->t->step / r->t->steps), "warning", message));
 }
 
 /* Reports a step that has been done. */
@@ -114,7 +113,7 @@ static int evaluate(run *r, int epoch) {
         o = json_put(o, "modularity", json_real(e->modularity));
     }
     if (isfinite(e->stability)) o = json_put(o, "stability", json_real(e->stability));
-    TRY(log_line(r, o));
+    TRY(run_log(r, o));
     run_message(r, line);
     for (int i = 0; (warning = evaluation_warning(e, t->store->n, t->K, i)); i++) {
         rc = run_warn(r, warning);
@@ -173,11 +172,11 @@ static int log_steps(run *r, const step_values *at) {
             "%s: the loss is not a number at epoch %d; lower lr (%g) or increase warmup_epochs",
             r->to->out, (int)at->epoch + 1, t->o.lr));
     r->last_loss = r->state.loss_sum / (double)r->state.loss_steps;
-    TRY(log_line(r, json_pack("{sI sf si sf sf sf sf}", "step", (json_int_t)t->step, "epoch",
-                              (double)t->step / (double)t->steps, "stage", t->stage, "loss",
-                              r->last_loss, "lr", (double)at->lr[0], "images_per_s",
-                              (double)(steps * t->n) / (now - r->interval), "seconds",
-                              r->before + now - r->began)));
+    TRY(run_log(r, json_pack("{sI sf si sf sf sf sf}", "step", (json_int_t)t->step, "epoch",
+                             (double)t->step / (double)t->steps, "stage", t->stage, "loss",
+                             r->last_loss, "lr", (double)at->lr[0], "images_per_s",
+                             (double)(steps * t->n) / (now - r->interval), "seconds",
+                             r->before + now - r->began)));
     r->state.loss_sum = 0;
     r->state.loss_steps = 0;
     r->interval = now;

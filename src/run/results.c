@@ -9,6 +9,7 @@
 #include "report/gather.h"
 #include "run/done.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* The network whose features are clustered, from the device. */
@@ -50,6 +51,61 @@ done:
     return rc;
 }
 
+static json_t *put_number(json_t *o, const char *side, const char *what, double value) {
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", side, what);
+    return isfinite(value) ? json_put(o, key, json_real(value)) : o;
+}
+
+static json_t *put_side(json_t *o, const char *name, const conr_baseline_side *s, bool labeled) {
+    if (labeled) {
+        o = put_number(o, name, "nmi", s->scores.nmi);
+        o = put_number(o, name, "acc", s->scores.acc);
+        o = put_number(o, name, "ari", s->scores.ari);
+    }
+    o = put_number(o, name, "agreement", s->agreement);
+    o = put_number(o, name, "confirmed", s->confirmed);
+    o = put_number(o, name, "silhouette", s->silhouette);
+    return put_number(o, name, "stability", s->stability);
+}
+
+/* A line of the log, and a warning if the training did not beat the descriptor. */
+static int log_baseline(run *r) {
+    const conr_baseline *b = &r->baseline;
+    trainer *t = r->t;
+    if (b->images == 0) return 0;
+    json_t *o =
+        json_pack("{sI si ss sI}", "step", (json_int_t)t->step, "epoch", (int)(t->step / t->steps),
+                  "event", "baseline", "images", (json_int_t)b->images);
+    o = put_side(o, "descriptor", &b->descriptor, b->labeled);
+    o = put_side(o, "training", &b->training, b->labeled);
+    o = json_put(o, "descriptor_wins", json_boolean(b->descriptor_wins));
+    int rc = run_log(r, o);
+    char *warning = rc < 0 ? NULL : baseline_warning(b);
+    if (warning) rc = run_warn(r, warning);
+    free(warning);
+    return rc;
+}
+
+/* Optional, as the report is. */
+static int make_baseline(run *r) {
+    trainer *t = r->t;
+    trained mine = {.images = t->store,
+                    .features = t->features,
+                    .d = t->d,
+                    .label = t->label,
+                    .K = t->K,
+                    .truth = r->truth,
+                    .seed = (uint64_t)t->o.seed};
+    char line[1024];
+    if (!r->o.baseline) return 0;
+    if (baseline_make(r->c, &mine, &r->baseline) == 0) return log_baseline(r);
+    r->baseline = (conr_baseline){0};
+    snprintf(line, sizeof line, "warning: no baseline (%.600s)", conr_error());
+    run_message(r, line);
+    return 0;
+}
+
 /* The report is optional: if it fails, or Ctrl-C stops it, the run still counts as finished. */
 static void make_report(run *r) {
     char line[1024];
@@ -71,6 +127,7 @@ int run_results(run *r) {
     TRY(trainer_features(r->t)); /* a collective call */
     if (!r->leads) return 0;
     TRY(write_results(r));
+    TRY(make_baseline(r));
     make_report(r);
     TRY(done_write(r->to->out));
 done:

@@ -73,7 +73,8 @@ static void fill_result(const run *r, conr_train_result *out) {
                                .labeled = r->truth != NULL,
                                .scores = r->last.scores,
                                .knn = r->last.knn,
-                               .silhouette = r->last.silhouette};
+                               .silhouette = r->last.silhouette,
+                               .baseline = r->baseline};
     if (r->stepping > 0) out->images_per_s = (double)(r->timed * t->n) / r->stepping;
 }
 

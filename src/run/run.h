@@ -5,6 +5,7 @@
  *     budget.c    how many epochs fit into a given time
  *     plan.c      what the end of an epoch asks for
  *     loop.c      the training loop and its log lines
+ *     baseline.c  clusters of the built-in descriptor, to compare with
  *     results.c   model, features, labels, report, DONE
  *     checkpoint.c, evaluate.c   know trainers and features, not runs
  *
@@ -16,8 +17,10 @@
 #define CONR_RUN_H
 
 #include "base/lock.h"
+#include "run/baseline.h"
 #include "run/checkpoint.h"
 #include "run/evaluate.h"
+#include "json/json.h"
 
 #include <stdio.h>
 
@@ -57,6 +60,7 @@ typedef struct run {
     double last_loss;  /* mean of the last log line */
     double epoch_loss; /* mean over the last closed epoch */
     evaluation last;
+    conr_baseline baseline;
     char path[4096], choices[4096];
 } run;
 
@@ -91,6 +95,8 @@ int run_fit_budget(run *r);
 
 /* ---- loop.c ---------------------------------------------------------------------------------- */
 
+/* Writes one log line.  Takes ownership of the object. */
+int run_log(run *r, json_t *line);
 /* Shows the caller a message. */
 void run_message(run *r, const char *message);
 /* The same, and a line in the log. */

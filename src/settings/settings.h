@@ -105,6 +105,7 @@
     X(T, INT, accumulate, 1, 1, 100000, "parts that a batch is split into, to save memory (gradient accumulation)") \
     X(T, BOOL, recompute, false, "save memory: recompute some activations in the backward pass") \
     X(T, INT, eval_every, 10, 0, 1000000, "epochs between evaluations; 0: only at the end of each stage") \
+    X(T, BOOL, baseline, true, "at the end, also cluster the built-in descriptor, to compare with") \
     X(T, INT, checkpoint_every, 10, 1, 1000000, "epochs between checkpoints") \
     X(T, INT, keep_every, 0, 0, 1000000, "epochs between checkpoints that are kept for --from; 0: keep only the end of stage 1") \
     X(T, BOOL, compact, false, "also write kept checkpoints in the compact form, in pieces under 16 MB") \
