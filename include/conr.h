@@ -657,7 +657,7 @@ typedef struct conr_train_result {
     int clusters, epochs;
     int64_t steps, images;
     double seconds;      /* of this call */
-    double loss;         /* mean over the last epoch; NaN if this call made no step */
+    double loss;         /* mean over the last epoch; NaN if this call closed none */
     double images_per_s; /* in training steps, each image counted once */
     int labeled;         /* 1: scores and knn are valid */
     conr_scores scores;

@@ -69,7 +69,7 @@ static void fill_result(const run *r, conr_train_result *out) {
                                .steps = t->step,
                                .images = t->store->n,
                                .seconds = clock_now() - r->began,
-                               .loss = r->stepped ? r->epoch_loss : NAN,
+                               .loss = r->epoch_loss,
                                .labeled = r->truth != NULL,
                                .scores = r->last.scores,
                                .knn = r->last.knn,
@@ -83,6 +83,7 @@ int conr_train(conr *c, conr_images *m, const conr_settings *s, const conr_train
     int rc = 0;
     bool together = c->together; /* off below: rank 0 makes some calls on its own */
     run r = {.c = c, .images = m, .to = o, .began = clock_now(), .ranks = &c->ranks};
+    r.epoch_loss = NAN; /* until this call closes an epoch */
     c->together = false;
     r.leads = c->ranks.rank == 0;
     /* several ranks decide together, in the loop */
