@@ -26,7 +26,8 @@ enum {
     RNG_TEST,
     RNG_GROUPS,  /* of batch statistics, drawn in every step */
     RNG_BALANCE, /* the images of an epoch that is balanced by cluster size */
-    RNG_NOISE    /* on the projector's output; the "epoch" is the step, the "image" the row */
+    RNG_NOISE,   /* on the projector's output; the "epoch" is the step, the "image" the row */
+    RNG_NEAR     /* the neighbor a row of refined features is pulled to; the "epoch" is the step */
 };
 
 typedef struct rng {
