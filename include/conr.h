@@ -435,20 +435,39 @@ CONR_API int conr_graph_assign(conr *c, const float *features, const int32_t *la
 CONR_API int conr_choose_method(conr *c, const float *features, int64_t n, int64_t d, int K,
                                 uint64_t seed, int *use_graph, double score[2]);
 
-/* A head: a small network trained by CoNR on frozen features, which gives features whose clusters
- * are easier to tell apart. */
+/* A head: a small network trained on frozen features, which gives features whose clusters are
+ * easier to tell apart (docs/log/features.md has what it gains).
+ *   - Unit rows become principal components, at most 256 of them, times a linear map: components
+ *     are divided by a power of their deviation, and Fisher's discriminants of the clusters found
+ *     there may follow.  Which of these is best is judged without labels, by how well the clusters
+ *     agree with the neighborhoods.
+ *   - Linear(hidden) - BN - ReLU - Linear(width) starts as the identity and is trained by CoNR,
+ *     BYOL's way: rows that lack some components are pulled towards themselves and their neighbors.
+ *   - Of all epochs, the one before the first included, the head is the one whose clusters agree
+ *     best with the neighborhoods. */
 typedef struct conr_head conr_head;
 
 typedef struct conr_refine_options {
-    int clusters; /* K, of the pseudo labels that steer the boundary filter */
-    int epochs;   /* 0: chosen from n */
+    int clusters;   /* K, of the pseudo labels; 0: unknown, then there are neither discriminants nor
+                       a boundary filter, and the head is that of the last epoch */
+    int epochs;     /* 0: chosen from n */
+    int batch;      /* rows in a step, at least 2; cut to n */
+    int hidden;     /* units of the inner layers */
+    int width;      /* features of the result; 0: as many as enter the network */
+    double dropout; /* share of the components that a view lacks */
+    double average; /* m of the target network's moving average; rises to 1 */
+    double lr;      /* of SGD; falls to 0 */
+    double keep;    /* share of the rows that the boundary filter keeps; rises to 1 */
     uint64_t seed;
     conr_neighbors_options neighbors; /* of the whole set */
 } conr_refine_options;
 
+/* clusters, epochs and width 0; batch 256, 512 hidden units, dropout 0.1, average 0.99, lr 0.05,
+ * keep 0.8, seed 1, and conr_neighbors_defaults */
 CONR_API conr_refine_options conr_refine_defaults(void);
 
-/* Trains a head on features [n,d].  *out is released by conr_head_close. */
+/* Trains a head on features [n,d], n at least 2.  The same seed gives the same bits for any number
+ * of threads.  *out is released by conr_head_close. */
 CONR_API int conr_refine(conr *c, const float *features, int64_t n, int64_t d,
                          const conr_refine_options *o, conr_head **out);
 CONR_API void conr_head_close(conr_head *h); /* NULL is fine */
@@ -456,7 +475,7 @@ CONR_API void conr_head_close(conr_head *h); /* NULL is fine */
 /* d: features that the head takes; *width: features that it gives. */
 CONR_API void conr_head_about(const conr_head *h, int64_t *d, int64_t *width);
 
-/* The refined features of any rows: unit rows.  features: [n,d]; out: [n,width]. */
+/* The refined features of any rows, seen or not: unit rows.  features: [n,d]; out: [n,width]. */
 CONR_API int conr_head_apply(conr *c, const conr_head *h, const float *features, int64_t n,
                              int64_t d, float *out);
 

@@ -171,8 +171,9 @@ class CGraphOptions(_Options):
 
 
 class CRefineOptions(_Options):
-    _fields_ = [("clusters", c_int), ("epochs", c_int), ("seed", c_uint64),
-                ("neighbors", CNeighborsOptions)]
+    _fields_ = [("clusters", c_int), ("epochs", c_int), ("batch", c_int), ("hidden", c_int),
+                ("width", c_int), ("dropout", c_double), ("average", c_double), ("lr", c_double),
+                ("keep", c_double), ("seed", c_uint64), ("neighbors", CNeighborsOptions)]
 
 
 class CFeaturesOptions(_Options):

@@ -27,7 +27,8 @@ enum {
     RNG_GROUPS,  /* of batch statistics, drawn in every step */
     RNG_BALANCE, /* the images of an epoch that is balanced by cluster size */
     RNG_NOISE,   /* on the projector's output; the "epoch" is the step, the "image" the row */
-    RNG_GRAPH    /* the first guess of eigenvectors; the "image" is the row */
+    RNG_GRAPH,   /* the first guess of eigenvectors; the "image" is the row */
+    RNG_NEAR     /* the neighbor a row of refined features is pulled to; the "epoch" is the step */
 };
 
 typedef struct rng {

@@ -248,7 +248,8 @@ typedef struct device_ops {
     /* ---- losses of one half batch ----
      *
      * Unit rows q [n,d] are pulled towards unit rows key [n,d].
-     *   near     [n,k], the rows of key that row i is pulled to; NULL with k = 1: row i itself
+     *   near     [n,k], the rows of key that row i is pulled to; NULL with k = 1: row i itself.  Where
+     *            it is given, `pull` takes keys of any number of rows
      *   weight   [n], of the rows, adding up to about 1; NULL: 1/n each
      *   factor   multiplies the value and the gradient
      *   *loss    the value is added to it
