@@ -56,8 +56,7 @@ static int shared(const space *s, const int32_t *near, int64_t m, int k, double 
     int64_t *count = calloc((size_t)m, sizeof *count);
     if (!count) return fail_memory("baseline", 8.0 * (double)m);
     int rc = conr_purity(near, m, k, s->wide, NULL, purity);
-    for (int64_t i = 0; i < m; i++)
-        count[s->wide[i]]++; /* K <= m */
+    for (int64_t i = 0; i < m; i++) count[s->wide[i]]++; /* K <= m */
     for (int64_t i = 0; i < m; i++)
         chance += (double)count[i] / (double)m * ((double)count[i] / (double)m);
     if (plain) *plain = purity[k - 2];

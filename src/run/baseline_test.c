@@ -25,7 +25,8 @@ static void draw_images(void) {
         for (int y = 0; y < SIDE; y++)
             for (int x = 0; x < SIDE; x++)
                 pixel[i][y * SIDE + x] =
-                    (unsigned char)(128 + 60 * sin(phase + 1.1 * (x * cos(angle) + y * sin(angle))) +
+                    (unsigned char)(128 +
+                                    60 * sin(phase + 1.1 * (x * cos(angle) + y * sin(angle))) +
                                     40 * rng_float(&r));
         kept[i] = (stored){.pixels = pixel[i], .w = SIDE, .h = SIDE};
         truth[i] = i % K;
