@@ -54,8 +54,8 @@ for flag in "seed 2" "clusters 4" "set lr=1" "split train" "budget 1m"; do
     # shellcheck disable=SC2086
     gives 2 "--${flag% *}" train --resume --data data --out ../run --${flag% *} ${flag#* }
 done
-last=$(grep nmi ../run/log.jsonl | tail -n 1 | sed 's/.*"nmi":\([0-9.]*\).*/\1/')
-first=$(grep nmi ../run/log.jsonl | head -n 1 | sed 's/.*"nmi":\([0-9.]*\).*/\1/')
+last=$(grep '"nmi"' ../run/log.jsonl | tail -n 1 | sed 's/.*"nmi":\([0-9.]*\).*/\1/')
+first=$(grep '"nmi"' ../run/log.jsonl | head -n 1 | sed 's/.*"nmi":\([0-9.]*\).*/\1/')
 [ "$first" != "$last" ] || complain "the first and the last NMI are alike: this test shows nothing"
 gives 0 "\"nmi\": $last" info ../run --json
 gives 0 "balanced ACC" train "${small[@]}" --set batch=8 --long-tail 6 --out ../tail --quiet

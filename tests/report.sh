@@ -58,6 +58,22 @@ train --data flat --out plain --set clusters=3
 [ -s labeled/report.html ] && [ -s plain/report.html ] || { echo "a training run wrote no report"; exit 1; }
 grep -q '<script>alert' labeled/report.html && { echo "a class name reached the page unescaped"; exit 1; }
 grep -q '3 images could not be read' plain/report.html || { echo "skipped images are not reported"; exit 1; }
+for run in labeled plain; do
+    grep -q 'Beside the built-in descriptor' $run/report.html || { echo "$run/report.html shows no baseline"; exit 1; }
+done
+# a run that lost says so instead of "No warnings", and one without a baseline shows none
+cp -r labeled lost
+sed -i '/"warning"/d; s/"descriptor_wins":[a-z]*/"descriptor_wins":true/; s/"descriptor_acc":[0-9.]*/"descriptor_acc":0.987/' lost/log.jsonl
+"$conr" report lost --quiet >/dev/null
+grep -q 'No warnings' lost/report.html || { echo "without warnings, the report does not say so"; exit 1; }
+grep -q '<td>0.987</td>' lost/report.html || { echo "the descriptor's ACC is not in the report"; exit 1; }
+echo '{"step":12,"epoch":4,"warning":"warning: the built-in descriptor'"'"'s clusters are better than the training'"'"'s: NMI 0.9"}' >>lost/log.jsonl
+"$conr" report lost --quiet >/dev/null
+grep -q 'No warnings' lost/report.html && { echo "a run that lost has no warnings"; exit 1; }
+grep -q 'descriptor.*clusters are better than the training' lost/report.html || { echo "a run that lost does not say so"; exit 1; }
+sed -i '/"baseline"/d' lost/log.jsonl
+"$conr" report lost --quiet >/dev/null
+grep -q 'Beside the built-in' lost/report.html && { echo "a run without a baseline shows one"; exit 1; }
 cp -r plain gone
 mv flat elsewhere
 "$conr" report gone --quiet >out.txt

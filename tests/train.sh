@@ -67,12 +67,21 @@ started=$(date +%s%N)
 ok train "${recipe[@]}" --out "$work/whole"
 took=$((($(date +%s%N) - started) / 1000000))
 has "NMI 0."
+has "built-in descriptor, without training: NMI 0."
+[ "$(grep -c '"event":"baseline".*"descriptor_acc":0.*"training_acc":0' "$work/whole/log.jsonl")" = 1 ] || complain "the log has no baseline"
 for file in options.yaml log.jsonl checkpoint.safetensors model.safetensors embeddings.npy centroids.npy labels.csv data.json report.html DONE; do
     [ -s "$work/whole/$file" ] || complain "a run lacks $file"
 done
 [ "$(wc -l <"$work/whole/labels.csv")" = $((n + 1)) ] || complain "labels.csv does not have $n images"
 head -1 "$work/whole/labels.csv" | grep -q '^path,cluster,distance,boundary,label' || complain "labels.csv: $(head -1 "$work/whole/labels.csv")"
 refused 1 "finished run" train "${recipe[@]}" --out "$work/whole"
+# the baseline is what a training ends with, and changes nothing about it
+ok train "${recipe[@]}" --out "$work/alone" --set baseline=false --no-report
+grep -q 'built-in descriptor' "$work/out" && complain "baseline: false, but: $(cat "$work/out")"
+grep -q baseline "$work/alone/log.jsonl" && complain "baseline: false, but the log has one"
+for file in embeddings.npy centroids.npy labels.csv; do
+    cmp -s "$work/whole/$file" "$work/alone/$file" || complain "$file changes with baseline: false"
+done
 ok train --resume --data "$data" --out "$work/whole"
 has "already finished"
 ok info "$work/whole"
