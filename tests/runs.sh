@@ -122,7 +122,7 @@ both() { # both ARGS...: the same command twice at once; exactly one succeeds
     if [ $a = 1 ]; then grep -qE "process $second|unfinished run|finished run" "$work/err1"; else grep -qE "process $first|unfinished run|finished run" "$work/err2"; fi ||
         complain "$1 twice at once: who is first? $(cat "$work/err1" "$work/err2")"
 }
-both train "${recipe[@]}" --out "$work/both"
+both train "${recipe[@]}" --set baseline=false --out "$work/both"
 same whole both
 "$conr" train "${long[@]}" --out "$work/one" --quiet --threads 1 >/dev/null 2>"$work/err" &
 pid=$!

@@ -87,8 +87,9 @@ static int log_baseline(run *r) {
     return rc;
 }
 
-/* Optional, as the report is. */
+/* A part of the log: if it fails or is stopped, so does the run, and --resume makes it again. */
 static int make_baseline(run *r) {
+    int rc = 0;
     trainer *t = r->t;
     trained mine = {.images = t->store,
                     .features = t->features,
@@ -97,13 +98,11 @@ static int make_baseline(run *r) {
                     .K = t->K,
                     .truth = r->truth,
                     .seed = (uint64_t)t->o.seed};
-    char line[1024];
     if (!r->o.baseline) return 0;
-    if (baseline_make(r->c, &mine, &r->baseline) == 0) return log_baseline(r);
-    r->baseline = (conr_baseline){0};
-    snprintf(line, sizeof line, "warning: no baseline (%.600s)", conr_error());
-    run_message(r, line);
-    return 0;
+    TRY(baseline_make(r->c, &mine, &r->baseline));
+    TRY(log_baseline(r));
+done:
+    return rc;
 }
 
 /* The report is optional: if it fails, or Ctrl-C stops it, the run still counts as finished. */
