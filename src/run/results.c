@@ -87,7 +87,7 @@ static int log_baseline(run *r) {
     return rc;
 }
 
-/* Optional, as the report is. */
+/* If it is stopped, or fails, the run is not finished, but --resume can do so. */
 static int make_baseline(run *r) {
     trainer *t = r->t;
     trained mine = {.images = t->store,
@@ -97,13 +97,9 @@ static int make_baseline(run *r) {
                     .K = t->K,
                     .truth = r->truth,
                     .seed = (uint64_t)t->o.seed};
-    char line[1024];
     if (!r->o.baseline) return 0;
-    if (baseline_make(r->c, &mine, &r->baseline) == 0) return log_baseline(r);
-    r->baseline = (conr_baseline){0};
-    snprintf(line, sizeof line, "warning: no baseline (%.600s)", conr_error());
-    run_message(r, line);
-    return 0;
+    int rc = baseline_make(r->c, &mine, &r->baseline);
+    return rc < 0 ? rc : log_baseline(r);
 }
 
 /* The report is optional: if it fails, or Ctrl-C stops it, the run still counts as finished. */
