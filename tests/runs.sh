@@ -118,7 +118,7 @@ both() { # both ARGS...: the same command twice at once; exactly one succeeds
     "$conr" "$@" --quiet --threads 1 >/dev/null 2>"$work/err2" </dev/null & second=$!
     wait $first; a=$?
     wait $second; b=$?
-    [ $((a + b)) = 1 ] && [ "$(cat "$work/err1" "$work/err2" | wc -l)" = 1 ] || complain "$1 twice at once: exit $a and $b: $(cat "$work/err1" "$work/err2")"
+    [ $((a + b)) = 1 ] && [ "$(cat "$work/err1" "$work/err2" | grep -c '^conr: ')" = 1 ] || complain "$1 twice at once: exit $a and $b: $(cat "$work/err1" "$work/err2")"
     if [ $a = 1 ]; then grep -qE "process $second|unfinished run|finished run" "$work/err1"; else grep -qE "process $first|unfinished run|finished run" "$work/err2"; fi ||
         complain "$1 twice at once: who is first? $(cat "$work/err1" "$work/err2")"
 }

@@ -141,7 +141,7 @@ static void test_map(void **state) {
 
 static int open_cpu(void **state) {
     (void)state;
-    return conr_open("cpu", 2, &cpu);
+    return conr_open("cpu", 1, &cpu);
 }
 
 static int close_cpu(void **state) {

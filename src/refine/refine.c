@@ -52,7 +52,7 @@ done:
 
 /* Enough epochs for about STEPS steps: a small set is seen more often. */
 static int epochs_for(int64_t n, int batch) {
-    enum { STEPS = 600, LEAST = 5, MOST = 100 };
+    enum { STEPS = 300, LEAST = 3, MOST = 100 };
     int64_t per = n / batch > 0 ? n / batch : 1, epochs = (STEPS + per - 1) / per;
     return (int)(epochs < LEAST ? LEAST : epochs > MOST ? MOST : epochs);
 }

@@ -101,14 +101,14 @@ typedef struct refiner {
     step_values *at;
     /* rows of a step, in blocks of n: a_i, b_i, b_j, a_i, a_j'.  The online network reads the first
      * two, the target the others from the second on. */
-    float *host;   /* host: [5 n, features in] */
-    float *in;     /* the same */
-    act *acts;     /* the same */
-    float *flat;   /* [4 n,d] */
-    float *q, *dq; /* [2 n,d] */
-    float *key;    /* [4 n,d]: of half a, then of half b, each first of i, then of j */
-    float *norm;   /* [4 n] */
-    float *weight; /* [n] */
+    float *host;             /* host: [5 n, features in] */
+    float *in;               /* the same */
+    act *acts, *target_acts; /* what each network reads of it */
+    float *flat;             /* [4 n,d] */
+    float *q, *dq;           /* [2 n,d] */
+    float *key;              /* [4 n,d]: of half a, then of half b, each first of i, then of j */
+    float *norm;             /* [4 n] */
+    float *weight;           /* [n] */
     int32_t *near; /* [n,2]: the rows of a half's keys that row i is pulled towards: i, n + i */
     float *loss;   /* [1], added up */
     recording *recorded;

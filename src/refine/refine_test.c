@@ -69,7 +69,7 @@ static double nmi(const float *x, int n, int d, int K) {
 /* Clusters that lie in components of small variance, beside large ones without meaning: k-means
  * fails on them, the head finds them, with any device. */
 static void test_gains(void **state) {
-    enum { N = 600, D = 24, K = 4 };
+    enum { N = 240, D = 24, K = 4 };
     (void)state;
     float *x = blobs(N, D, K, 0.5);
     for (int i = 0; i < N; i++) {
@@ -81,7 +81,7 @@ static void test_gains(void **state) {
     for (int i = 0; i < 2; i++) {
         conr *c;
         conr_refine_options o = small(K);
-        assert_ok(conr_open(devices[i], 2, &c));
+        assert_ok(conr_open(devices[i], 1, &c));
         float *z = refined(c, x, N, D, &o);
         double after = nmi(z, N, o.width, K);
         if (!(before < 0.5 && after > 0.95))
@@ -360,7 +360,7 @@ static void test_hostile_files(void **state) {
 
 static int open_cpu(void **state) {
     (void)state;
-    return conr_open("cpu", 2, &cpu);
+    return conr_open("cpu", 1, &cpu);
 }
 
 static int close_cpu(void **state) {

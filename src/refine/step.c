@@ -84,7 +84,8 @@ static int open_rows(refiner *r, int in) {
     int32_t *near = NULL;
     GRAB(at, 1);
     GRAB(in, inputs);
-    TRY(grab(r, &r->acts, inputs, r->dev->act_size));
+    TRY(grab(r, &r->acts, 2 * (size_t)n * in, r->dev->act_size));
+    TRY(grab(r, &r->target_acts, 4 * (size_t)n * in, r->dev->act_size));
     GRAB(flat, 4 * rows);
     GRAB(q, 2 * rows);
     GRAB(dq, 2 * rows);
@@ -144,13 +145,14 @@ static int step(void *arg) {
     device *dev = r->dev;
     parameters online = {r->w, r->running}, target = {r->target_w, r->target_running};
     int in = r->net.layer[0].ci, n = r->n, d = r->d;
-    size_t rows = (size_t)n * d, tail = r->net.n_weights - r->net.n_target;
-    TRY(dev->op.act_from(dev, r->in, (size_t)REFINE_BLOCKS * n * in, r->acts));
+    size_t rows = (size_t)n * d, block = (size_t)n * in;
+    size_t tail = r->net.n_weights - r->net.n_target;
+    TRY(dev->op.act_from(dev, r->in, 2 * block, r->acts));
+    TRY(dev->op.act_from(dev, r->in + block, 4 * block, r->target_acts));
     TRY(pass_forward(r->online_pass, &online, r->acts, PASS_TRAIN));
     TRY(pass_output(r->online_pass, r->net.n_layers, r->flat));
     TRY(dev->op.rows_normalize(dev, r->flat, 2 * n, d, r->q, r->norm));
-    act *keys = act_at(dev, r->acts, (size_t)n * in);
-    TRY(pass_forward(r->target_pass, &target, keys, PASS_TRAIN));
+    TRY(pass_forward(r->target_pass, &target, r->target_acts, PASS_TRAIN));
     TRY(pass_output(r->target_pass, r->net.projector_end, r->flat));
     TRY(dev->op.rows_normalize(dev, r->flat, 4 * n, d, r->key, NULL));
     for (int half = 0; half < 2; half++)

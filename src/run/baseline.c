@@ -15,7 +15,8 @@ enum {
     PER_CLUSTER = 20,    /* at least so many for each cluster, but */
     SAMPLE_MOST = 20000, /* not more than these */
     NEAR = 10,           /* neighbors that are asked */
-    RESTARTS = 5
+    RESTARTS = 5,
+    KNOWN = 50 /* labels in the sample that scores need, if it is not labeled throughout */
 };
 
 static int64_t sample_size(int64_t n, int K) {
@@ -112,12 +113,12 @@ done:
 
 int baseline_make(conr *c, const trained *t, conr_baseline *out) {
     int rc = 0;
-    int64_t n = t->images->n, m = sample_size(n, t->K), *id = NULL, *truth = NULL;
+    int64_t n = t->images->n, m = sample_size(n, t->K), known = 0, *id = NULL, *truth = NULL;
     int k = m > NEAR ? NEAR + 1 : (int)m;
     float *centroids = NULL;
     space own = {0}, other = {0};
     conr_kmeans_options o = conr_kmeans_defaults();
-    *out = (conr_baseline){.labeled = t->truth != NULL};
+    *out = (conr_baseline){0};
     if (t->K > m || k < 2) return 0;
     o.clusters = t->K, o.seed = t->seed, o.restarts = RESTARTS;
     TRY(space_new(&own, m, t->d, k, &out->training));
@@ -131,11 +132,13 @@ int baseline_make(conr *c, const trained *t, conr_baseline *out) {
         memcpy(own.x + i * t->d, t->features + id[i] * t->d, (size_t)t->d * sizeof *own.x);
         own.label[i] = t->label[id[i]];
         truth[i] = t->truth ? t->truth[id[i]] : -1;
+        known += truth[i] != -1;
     }
+    out->labeled = known == m || known >= KNOWN;
     TRY(describe_store(t->images, id, m, c->dev->threads, other.x));
     TRY(conr_kmeans(c, other.x, m, other.d, &o, centroids, other.label, NULL));
-    TRY(judge(c, &own, m, t->K, k, t->truth ? truth : NULL, t->seed));
-    TRY(judge(c, &other, m, t->K, k, t->truth ? truth : NULL, t->seed));
+    TRY(judge(c, &own, m, t->K, k, out->labeled ? truth : NULL, t->seed));
+    TRY(judge(c, &other, m, t->K, k, out->labeled ? truth : NULL, t->seed));
     TRY(shared(&own, other.near, m, k, NULL, &out->training.confirmed));
     TRY(shared(&other, own.near, m, k, NULL, &out->descriptor.confirmed));
     out->images = m;

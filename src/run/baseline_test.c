@@ -116,6 +116,9 @@ static void training_wins(void **state) {
     for (int i = 0; i < N; i++) truth[i] = i % 3; /* labels that say otherwise */
     b = make(true, 2, K);
     assert_true(b.descriptor.scores.acc < 0.6 && b.training.scores.acc < 0.6);
+    for (int i = 0; i < N; i++) truth[i] = i < 3 ? i : -1; /* too few labels to judge by */
+    b = make(true, 2, K);
+    assert_false(b.labeled || b.descriptor_wins);
     for (int i = 0; i < N; i++) truth[i] = i % K;
 }
 
