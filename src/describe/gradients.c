@@ -62,8 +62,9 @@ static float share(int x, int *low) {
 }
 
 static void add_row(float to[BINS][SIDE], float row[BINS][SIDE], float weight) {
-    for (int i = 0; i < BINS * SIDE; i += 4)
-        quad_put(&to[0][i], quad_at(&to[0][i]) + quad_at(&row[0][i]) * quad_of(weight));
+    for (int b = 0; b < BINS; b++)
+        for (int x = 0; x < SIDE; x += 4)
+            quad_put(&to[b][x], quad_at(&to[b][x]) + quad_at(&row[b][x]) * quad_of(weight));
 }
 
 /* Cells [CELLS,CELLS,BINS] to their normalized values. */
