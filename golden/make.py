@@ -3,6 +3,7 @@
 
     golden/make.py            write the files next to this script
     golden/make.py --check    compute them again and compare with the files
+    golden/make.py NAME ...   the same for these files only
 
 Needs torch, torchvision and numpy; the tests that read the files need none of them.
 
@@ -52,10 +53,12 @@ ops.safetensors: names KIND.I.NAME, case I counted from 0; maps are NHWC, filter
                 scalars F32 [2] = alpha,beta; a [m,k], or [k,m] if ta; b [k,n], or [n,k] if tb;
                 c0, c [m,n]
 
-resnet18.safetensors, resnet34.safetensors, small.safetensors: encoder, projector, predictor in
-    train mode, 8 images as two groups of 4; filters in torch's order [out][in][ky][kx]
+resnet18, resnet34, resnet50, small.safetensors: encoder, projector, predictor in train mode,
+    8 images as two groups of 4; filters in torch's order [out][in][ky][kx]
     resnet18    widths 2,4,8,16, CIFAR stem (3x3 stride 1), images 16x16x3
     resnet34    widths 2,4,8,16, ImageNet stem (7x7 stride 2, max-pool), images 33x47x3 (h,w,c)
+    resnet50    bottlenecks of widths 2,4,8,16 and four times that at their ends, ImageNet stem,
+                images 33x47x3
     small       widths 6,12,24, stem 3x3 stride 2, one block per stage, images 28x28x1
     projector   Linear(C,24) BN ReLU Linear(24,10); predictor Linear(10,12) BN ReLU Linear(12,10)
     shape I32 [4] = n,h,w,c; images [n,h,w,c];
@@ -87,6 +90,7 @@ torchvision.safetensors: torchvision's own resnet18 at full width, eval mode, st
 """
 import argparse
 import copy
+import functools
 import json
 import pathlib
 import struct
@@ -97,11 +101,12 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from torch import nn
-from torchvision.models.resnet import BasicBlock
+from torchvision.models.resnet import BasicBlock, Bottleneck
 
 HERE = pathlib.Path(__file__).resolve().parent
 SEED = 20240
-MARGIN = {"norm": 1e-3, "resnet18": 5e-5, "resnet34": 5e-5, "small": 1e-4, "heads": 1e-3}
+MARGIN = {"norm": 1e-3, "resnet18": 5e-5, "resnet34": 5e-5, "resnet50": 5e-5,
+          "small": 1e-4, "heads": 1e-3}
 
 
 # Files
@@ -388,18 +393,21 @@ STEMS = {  # kernel and stride of the first convolution, whether a max-pool foll
     "cifar": (3, 1, False),
     "small": (3, 2, False),
 }
-BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "small": (1, 1, 1)}
+BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3),
+          "small": (1, 1, 1)}
 NETWORKS = {  # stem, channels, width of the first stage; height and width of the images
     "resnet18": ("cifar", 3, 2, 16, 16),
     "resnet34": ("imagenet", 3, 2, 33, 47),
+    "resnet50": ("imagenet", 3, 2, 33, 47),
     "small": ("small", 1, 6, 28, 28),
 }
+BOTTLENECKS = {"resnet50"}
 
 
 class Encoder(nn.Module):
-    """torchvision's ResNet of BasicBlocks, under its names, at any width and without fc."""
+    """torchvision's ResNet, under its names, at any width and without fc."""
 
-    def __init__(self, stem, channels, width, blocks):
+    def __init__(self, stem, channels, width, blocks, block=BasicBlock):
         super().__init__()
         k, stride, pool = STEMS[stem]
         self.conv1 = nn.Conv2d(channels, width, k, stride, k // 2, bias=False)
@@ -407,17 +415,17 @@ class Encoder(nn.Module):
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, 1) if pool else nn.Identity()
         self.stages = len(blocks)
-        self.width = width
+        self.width, self.block = width, block
         for i, n_blocks in enumerate(blocks):
             setattr(self, f"layer{i + 1}", self.make_stage(width << i, n_blocks, 1 + (i > 0)))
 
     def make_stage(self, width, n_blocks, stride):
-        shortcut = None
-        if stride != 1 or self.width != width:
-            shortcut = nn.Sequential(nn.Conv2d(self.width, width, 1, stride, bias=False),
-                                     nn.BatchNorm2d(width))
-        first, self.width = BasicBlock(self.width, width, stride, shortcut), width
-        return nn.Sequential(first, *(BasicBlock(width, width) for _ in range(n_blocks - 1)))
+        shortcut, wide = None, width * self.block.expansion
+        if stride != 1 or self.width != wide:
+            shortcut = nn.Sequential(nn.Conv2d(self.width, wide, 1, stride, bias=False),
+                                     nn.BatchNorm2d(wide))
+        first, self.width = self.block(self.width, width, stride, shortcut), wide
+        return nn.Sequential(first, *(self.block(wide, width) for _ in range(n_blocks - 1)))
 
     def forward(self, x):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
@@ -439,11 +447,14 @@ def mlp(d_in, hidden, d_out):
                          nn.Linear(hidden, d_out))
 
 
+def block_of(name):
+    return Bottleneck if name in BOTTLENECKS else BasicBlock
+
+
 def assert_names_are_torchvisions():
-    for name, build in (("resnet18", torchvision.models.resnet18),
-                        ("resnet34", torchvision.models.resnet34)):
-        ours = Encoder("imagenet", 3, 64, BLOCKS[name]).state_dict()
-        theirs = build(weights=None).state_dict()
+    for name in ("resnet18", "resnet34", "resnet50"):
+        ours = Encoder("imagenet", 3, 64, BLOCKS[name], block_of(name)).state_dict()
+        theirs = getattr(torchvision.models, name)(weights=None).state_dict()
         assert [(k, v.shape) for k, v in ours.items()] == \
             [(k, v.shape) for k, v in theirs.items() if not k.startswith("fc.")], name
 
@@ -452,6 +463,7 @@ def draw_state(rng, model):
     """Fills a model with float32 values; batch norms are not just ones and zeros. The last norm of a
     block has small weights, so that deep networks amplify float32 rounding less."""
     state = model.state_dict()
+    last = "bn3.weight" if any("bn3" in name for name in state) else "bn2.weight"
     for name, value in saved(model).items():
         is_norm = name.rpartition(".")[0] + ".running_var" in state
         shape = tuple(value.shape)
@@ -460,7 +472,7 @@ def draw_state(rng, model):
         elif name.endswith("running_mean"):
             drawn = normal(rng, *shape, scale=0.3)
         elif is_norm and name.endswith("weight"):
-            low = 0.2 if name.endswith("bn2.weight") else 0.5
+            low = 0.2 if name.endswith(last) else 0.5
             drawn = uniform(rng, low, 3 * low, *shape)
         elif name.endswith("bias"):
             drawn = normal(rng, *shape, scale=0.3)
@@ -525,7 +537,7 @@ def eval_chain(model, images):
 def try_network(rng, name):
     """One draw of a network and its images: the tensors, and the margin of its branches."""
     stem, channels, width, h, w = NETWORKS[name]
-    model = Chain(stem, channels, width, BLOCKS[name]).double()
+    model = Chain(stem, channels, width, BLOCKS[name], block_of(name)).double()
     draw_state(rng, model)
     t = {"shape": [8, h, w, channels], "images": normal(rng, 8, h, w, channels)}
     dpredicted = normal(rng, 8, 10)
@@ -631,13 +643,12 @@ def make_torchvision(seed):
 
 # The program
 
-def make_all(seed):
-    """File name -> bytes."""
+def make_all(seed, only):
+    """File name -> bytes, of the named files or of all."""
     assert_names_are_torchvisions()
-    files = {"ops": make_ops(seed)}
-    files.update({name: make_network(name, seed) for name in NETWORKS})
-    files.update(heads=make_heads(seed), torchvision=make_torchvision(seed))
-    return {f"{name}.safetensors": data for name, data in files.items()}
+    makers = {"ops": make_ops, **{name: functools.partial(make_network, name) for name in NETWORKS},
+              "heads": make_heads, "torchvision": make_torchvision}
+    return {f"{name}.safetensors": makers[name](seed) for name in only or makers}
 
 
 ROUNDING = 1e-13  # double sums of another BLAS; the tests allow 1e-5
@@ -661,10 +672,11 @@ def check(name, data):
 def main():
     parser = argparse.ArgumentParser(description="Make the golden files of the tests.")
     parser.add_argument("--check", action="store_true", help="compare with the files, write none")
+    parser.add_argument("names", nargs="*", help="only these files, without .safetensors")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fixed order of sums
     torch.use_deterministic_algorithms(True)
-    files, verdicts = make_all(SEED), []
+    files, verdicts = make_all(SEED, options.names), []
     for name, data in files.items():
         verdicts.append(check(name, data) if options.check else "written")
         if not options.check:
