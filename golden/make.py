@@ -76,17 +76,18 @@ heads.safetensors: perceptrons on vectors, two groups of 4; P is byol, simsiam o
     P.grad.NAME for every parameter (exactly 0 for byol's 0.bias and simsiam's 3.bias);
     P.after.NAME for every running_mean and running_var
 
-torchvision.safetensors: torchvision's own resnet18 at full width, eval mode, state by formula
-    shape I32 [4] = n,h,w,c of the images; features [2,512] after the mean pool;
+torchvision.safetensors, torchvision50.safetensors: torchvision's own resnet18 and resnet50 at full
+    width, eval mode, state by formula
+    shape I32 [4] = n,h,w,c of the images; features [2,512] or [2,2048] after the mean pool;
     first_row [w,c] of image 0; e.NAME I32 [1] for each convolution
-    State and images are not stored. Metadata `names` lists the 100 tensors of the state, one per
-    line, in state_dict's order without num_batches_tracked and fc. Element i (torch's flat order)
-    of tensor t is from
+    State and images are not stored. Metadata `names` lists the 100 or 265 tensors of the state,
+    one per line, in state_dict's order without num_batches_tracked and fc. Element i (torch's flat
+    order) of tensor t is from
         h = t * 2^24 + i (uint32), h ^= h >> 16, h *= 0x85ebca6b, h ^= h >> 13,
         h *= 0xc2b2ae35, h ^= h >> 16, u = (h >> 8) * 2^-24
     filters (u - 0.5) * 2^(2 - e), e = ceil(log2(fan_in) / 2), fan_in = in * k * k;
     BN weight and running_var 0.5 + u (rounded to float32), BN bias and running_mean u - 0.5;
-    images 4 u - 2, with t = 200 and i in NHWC order
+    images 4 u - 2, with t = 200 and i in NHWC order; t and i wrap around at 2^32
 """
 import argparse
 import copy
@@ -595,7 +596,7 @@ def make_heads(seed):
 
 def hashed(t, n):
     """u of elements 0 .. n-1 of tensor t: float32 multiples of 2^-24 in [0, 1)."""
-    h = np.uint32(t << 24) + np.arange(n, dtype=np.uint32)
+    h = np.uint32(t << 24 & 0xffffffff) + np.arange(n, dtype=np.uint32)
     h ^= h >> np.uint32(16)
     h *= np.uint32(0x85ebca6b)
     h ^= h >> np.uint32(13)
@@ -621,24 +622,31 @@ def formula_value(name, u, weight):
     return u - np.float32(0.5)
 
 
-def make_torchvision(seed):
-    model = torchvision.models.resnet18(weights=None).double().eval()
-    model.fc = nn.Identity()
-    state = saved(model)
-    exponents = {}
+def fill_by_formula(model):
+    """Sets the state of a model; returns its names, and the exponents of its filters."""
+    state, exponents = saved(model), {}
     for t, (name, value) in enumerate(state.items()):
+        if name.startswith("fc."):
+            continue
         u = hashed(t, value.numel())
         value.copy_(torch.from_numpy(formula_value(name, u, value)).view(value.shape))
         if value.dim() == 4:
             exponents[f"e.{name}"] = filter_exponent(value)
-    assert len(state) == 100 and len(exponents) == 20
+    return [name for name in state if not name.startswith("fc.")], exponents
+
+
+def make_torchvision(name, seed):
+    model = getattr(torchvision.models, name)(weights=None).double().eval()
+    model.fc = nn.Identity()
+    names, exponents = fill_by_formula(model)
+    assert len(names) == 5 * len(exponents)
     shape = 2, 64, 64, 3
     images = torch.from_numpy(hashed(200, np.prod(shape)) * 4 - 2).view(shape).double()
     with torch.no_grad():
         features = model(nchw(images))
     assert 0.1 < features.abs().mean() < 10  # the scales of the formula work through all layers
     return pack({"shape": shape, "features": features, "first_row": images[0, 0], **exponents},
-                make_metadata(seed, names="\n".join(state)))
+                make_metadata(seed, names="\n".join(names)))
 
 
 # The program
@@ -647,7 +655,8 @@ def make_all(seed, only):
     """File name -> bytes, of the named files or of all."""
     assert_names_are_torchvisions()
     makers = {"ops": make_ops, **{name: functools.partial(make_network, name) for name in NETWORKS},
-              "heads": make_heads, "torchvision": make_torchvision}
+              "heads": make_heads, "torchvision": functools.partial(make_torchvision, "resnet18"),
+              "torchvision50": functools.partial(make_torchvision, "resnet50")}
     return {f"{name}.safetensors": makers[name](seed) for name in only or makers}
 
 

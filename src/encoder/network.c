@@ -55,6 +55,14 @@ bool stem_find(const char *name, stem_kind *out) {
     return false;
 }
 
+bool encoder_of_blocks(bool bottlenecks, const int blocks[4], encoder_kind *out) {
+    for (int i = 0; i < ENCODER_NONE; i++)
+        if ((encoders[i].block == &bottleneck) == bottlenecks &&
+            !memcmp(encoders[i].blocks, blocks, sizeof encoders[i].blocks))
+            return *out = (encoder_kind)i, true;
+    return false;
+}
+
 stem_kind stem_usual(encoder_kind encoder, int size) {
     return encoder == ENCODER_SMALL ? STEM_SMALL : size <= 32 ? STEM_CIFAR : STEM_IMAGENET;
 }
@@ -256,6 +264,17 @@ int network_new(const network_spec *spec, network *out) {
 void network_free(network *net) {
     arena_free(&net->memory);
     *net = (network){0};
+}
+
+size_t network_numbers(const network *net) {
+    size_t sum = 0;
+    for (int i = 0; i < net->n_layers; i++) {
+        const layer *l = &net->layer[i];
+        if (l->kind != LAYER_CONV) continue;
+        size_t co = (size_t)l->co;
+        sum += co * l->k * l->k * l->ci + (l->bias ? co : 0) + (l->norm ? 4 * co : 0);
+    }
+    return sum;
 }
 
 double network_work(const network *net) {
