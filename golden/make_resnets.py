@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Golden values for the test of foreign files: ResNets as others save them, and their features.
 
-    golden/make_resnets.py
+    golden/make_resnets.py            write the files next to this script
+    golden/make_resnets.py --check    compute them again and compare with the files
 
 Needs torch, torchvision, timm, transformers and safetensors; the test that reads the files needs
 none of them.  Values depend on the versions of these libraries only through their rounding.
@@ -17,16 +18,23 @@ resnets.safetensors         NAME.images [2,h,w,3], normalized; NAME.features [2,
 timm's names are torchvision's: that its resnet50 takes the state of torchvision's and gives the same
 features is asserted here, so golden/torchvision50.safetensors holds for both.
 """
+import argparse
+import sys
+
 import numpy as np
-import safetensors.torch
-import timm
 import torch
 import torchvision
-import transformers
 
 import make
 
-FOLDER = make.HERE / "resnets"
+try:
+    import safetensors.torch
+    import timm
+    import transformers
+except ImportError as e:
+    print(f"skipped: {e.name} cannot be imported")
+    sys.exit(0)
+
 MODELS = {  # depths, width, block, image classification, type of the weights, height and width
     "hf50": ((3, 4, 6, 3), 2, "bottleneck", False, torch.float32, 32),
     "hf18": ((2, 2, 2, 2), 4, "basic", True, torch.float16, 48),
@@ -70,11 +78,9 @@ def check_timm():
         assert torch.allclose(ours(x), theirs(x), rtol=1e-9)
 
 
-def main():
-    torch.set_num_threads(1)
-    check_timm()
-    FOLDER.mkdir(exist_ok=True)
-    values = {}
+def make_all():
+    """File name -> bytes."""
+    files, values = {}, {}
     for name, about in MODELS.items():
         rng = np.random.default_rng([make.SEED, *name.encode()])
         dtype, side = about[4:]
@@ -87,12 +93,33 @@ def main():
         values.update({f"{name}.images": images, f"{name}.features": features})
         state = {k: v if v.dtype == torch.int64 else v.to(dtype).contiguous()
                  for k, v in model.state_dict().items()}
-        safetensors.torch.save_file(state, FOLDER / f"{name}.safetensors", {"format": "pt"})
+        files[f"resnets/{name}.safetensors"] = safetensors.torch.save(state, {"format": "pt"})
     versions = {"made_by": "golden/make_resnets.py", "timm": timm.__version__,
                 "transformers": transformers.__version__}
-    (make.HERE / "resnets.safetensors").write_bytes(
-        make.pack(values, {**make.make_metadata(make.SEED), **versions}))
+    files["resnets.safetensors"] = make.pack(values, {**make.make_metadata(make.SEED), **versions})
+    return files
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Make the golden files of foreign ResNets.")
+    parser.add_argument("--check", action="store_true", help="compare with the files, write none")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    check_timm()
+    bad = False
+    (make.HERE / "resnets").mkdir(exist_ok=True)
+    for name, data in make_all().items():
+        path, verdict = make.HERE / name, "written"
+        if not options.check:
+            path.write_bytes(data)
+        elif "/" in name:
+            verdict = "same" if path.exists() and path.read_bytes() == data else "DIFFERENT bytes"
+        else:
+            verdict = make.check(name, data)
+        bad |= not verdict.startswith(("same", "written"))
+        print(f"{name:28s} {len(data):8d} bytes  {verdict}")
+    return int(bad)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
