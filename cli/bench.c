@@ -9,7 +9,7 @@
 static const flag flags[] = {
     {"seconds", "S", "0.2", "time to spend per case; train: on all steps, 3 by default"},
     {"only", "TEXT", NULL, "ops: only operations and shapes that contain this: \"x64 -> 64, 3x3\""},
-    {"encoder", "NAME", "resnet18", "train: resnet18, resnet34 or small"},
+    {"encoder", "NAME", "resnet18", "train: resnet18, resnet34, resnet50, resnet101 or small"},
     {"stem", "NAME", "cifar", "train: cifar or imagenet; small has its own"},
     {"width", "N", "64", "train: channels of the first stage"},
     {"size", "N", "32", "train: side of the images, in pixels"},

@@ -66,7 +66,7 @@ const verb verb_export = {
         "  onnx         takes images [N,channels,size,size] with values in [0,1] (normalization\n"
         "               is included); gives `features`, as conr embed does, and `encoder`, the\n"
         "               output before the projector\n"
-        "  safetensors  weights named as in torchvision's resnet18 and resnet34;\n"
+        "  safetensors  weights named as in torchvision's ResNets;\n"
         "               docs/export.md shows how to load them\n"
         "\nExample: conr export runs/photos --out photos.onnx\n",
     .low = 1,

@@ -17,7 +17,7 @@ static const flag flags[] = {
     {"resume", NULL, NULL, "continue the run in --out, with its own settings"},
     {"from", "RUN[@EPOCH]", NULL, "start from a checkpoint of another run"},
     {"stage", "2", NULL, "with --from: enter stage 2 at once"},
-    {"init", "F.safetensors", NULL, "initial weights of the encoder, named as in torchvision"},
+    {"init", "F.safetensors", NULL, "initial weights of the encoder, named as in torchvision, timm or Hugging Face"},
     {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
     {"budget", "TIME", NULL, "choose the number of epochs to take about this long: 10m, 2h"},
     DATA_FLAGS,

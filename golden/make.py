@@ -3,6 +3,7 @@
 
     golden/make.py            write the files next to this script
     golden/make.py --check    compute them again and compare with the files
+    golden/make.py NAME ...   the same for these files only
 
 Needs torch, torchvision and numpy; the tests that read the files need none of them.
 
@@ -52,10 +53,12 @@ ops.safetensors: names KIND.I.NAME, case I counted from 0; maps are NHWC, filter
                 scalars F32 [2] = alpha,beta; a [m,k], or [k,m] if ta; b [k,n], or [n,k] if tb;
                 c0, c [m,n]
 
-resnet18.safetensors, resnet34.safetensors, small.safetensors: encoder, projector, predictor in
-    train mode, 8 images as two groups of 4; filters in torch's order [out][in][ky][kx]
+resnet18, resnet34, resnet50, small.safetensors: encoder, projector, predictor in train mode,
+    8 images as two groups of 4; filters in torch's order [out][in][ky][kx]
     resnet18    widths 2,4,8,16, CIFAR stem (3x3 stride 1), images 16x16x3
     resnet34    widths 2,4,8,16, ImageNet stem (7x7 stride 2, max-pool), images 33x47x3 (h,w,c)
+    resnet50    bottlenecks of widths 2,4,8,16 and four times that at their ends, ImageNet stem,
+                images 33x47x3
     small       widths 6,12,24, stem 3x3 stride 2, one block per stage, images 28x28x1
     projector   Linear(C,24) BN ReLU Linear(24,10); predictor Linear(10,12) BN ReLU Linear(12,10)
     shape I32 [4] = n,h,w,c; images [n,h,w,c];
@@ -73,20 +76,22 @@ heads.safetensors: perceptrons on vectors, two groups of 4; P is byol, simsiam o
     P.grad.NAME for every parameter (exactly 0 for byol's 0.bias and simsiam's 3.bias);
     P.after.NAME for every running_mean and running_var
 
-torchvision.safetensors: torchvision's own resnet18 at full width, eval mode, state by formula
-    shape I32 [4] = n,h,w,c of the images; features [2,512] after the mean pool;
+torchvision.safetensors, torchvision50.safetensors: torchvision's own resnet18 and resnet50 at full
+    width, eval mode, state by formula
+    shape I32 [4] = n,h,w,c of the images; features [2,512] or [2,2048] after the mean pool;
     first_row [w,c] of image 0; e.NAME I32 [1] for each convolution
-    State and images are not stored. Metadata `names` lists the 100 tensors of the state, one per
-    line, in state_dict's order without num_batches_tracked and fc. Element i (torch's flat order)
-    of tensor t is from
+    State and images are not stored. Metadata `names` lists the 100 or 265 tensors of the state,
+    one per line, in state_dict's order without num_batches_tracked and fc. Element i (torch's flat
+    order) of tensor t is from
         h = t * 2^24 + i (uint32), h ^= h >> 16, h *= 0x85ebca6b, h ^= h >> 13,
         h *= 0xc2b2ae35, h ^= h >> 16, u = (h >> 8) * 2^-24
     filters (u - 0.5) * 2^(2 - e), e = ceil(log2(fan_in) / 2), fan_in = in * k * k;
     BN weight and running_var 0.5 + u (rounded to float32), BN bias and running_mean u - 0.5;
-    images 4 u - 2, with t = 200 and i in NHWC order
+    images 4 u - 2, with t = 200 and i in NHWC order; t and i wrap around at 2^32
 """
 import argparse
 import copy
+import functools
 import json
 import pathlib
 import struct
@@ -97,11 +102,12 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from torch import nn
-from torchvision.models.resnet import BasicBlock
+from torchvision.models.resnet import BasicBlock, Bottleneck
 
 HERE = pathlib.Path(__file__).resolve().parent
 SEED = 20240
-MARGIN = {"norm": 1e-3, "resnet18": 5e-5, "resnet34": 5e-5, "small": 1e-4, "heads": 1e-3}
+MARGIN = {"norm": 1e-3, "resnet18": 5e-5, "resnet34": 5e-5, "resnet50": 5e-5,
+          "small": 1e-4, "heads": 1e-3}
 
 
 # Files
@@ -388,18 +394,21 @@ STEMS = {  # kernel and stride of the first convolution, whether a max-pool foll
     "cifar": (3, 1, False),
     "small": (3, 2, False),
 }
-BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "small": (1, 1, 1)}
+BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3),
+          "small": (1, 1, 1)}
 NETWORKS = {  # stem, channels, width of the first stage; height and width of the images
     "resnet18": ("cifar", 3, 2, 16, 16),
     "resnet34": ("imagenet", 3, 2, 33, 47),
+    "resnet50": ("imagenet", 3, 2, 33, 47),
     "small": ("small", 1, 6, 28, 28),
 }
+BOTTLENECKS = {"resnet50"}
 
 
 class Encoder(nn.Module):
-    """torchvision's ResNet of BasicBlocks, under its names, at any width and without fc."""
+    """torchvision's ResNet, under its names, at any width and without fc."""
 
-    def __init__(self, stem, channels, width, blocks):
+    def __init__(self, stem, channels, width, blocks, block=BasicBlock):
         super().__init__()
         k, stride, pool = STEMS[stem]
         self.conv1 = nn.Conv2d(channels, width, k, stride, k // 2, bias=False)
@@ -407,17 +416,17 @@ class Encoder(nn.Module):
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, 1) if pool else nn.Identity()
         self.stages = len(blocks)
-        self.width = width
+        self.width, self.block = width, block
         for i, n_blocks in enumerate(blocks):
             setattr(self, f"layer{i + 1}", self.make_stage(width << i, n_blocks, 1 + (i > 0)))
 
     def make_stage(self, width, n_blocks, stride):
-        shortcut = None
-        if stride != 1 or self.width != width:
-            shortcut = nn.Sequential(nn.Conv2d(self.width, width, 1, stride, bias=False),
-                                     nn.BatchNorm2d(width))
-        first, self.width = BasicBlock(self.width, width, stride, shortcut), width
-        return nn.Sequential(first, *(BasicBlock(width, width) for _ in range(n_blocks - 1)))
+        shortcut, wide = None, width * self.block.expansion
+        if stride != 1 or self.width != wide:
+            shortcut = nn.Sequential(nn.Conv2d(self.width, wide, 1, stride, bias=False),
+                                     nn.BatchNorm2d(wide))
+        first, self.width = self.block(self.width, width, stride, shortcut), wide
+        return nn.Sequential(first, *(self.block(wide, width) for _ in range(n_blocks - 1)))
 
     def forward(self, x):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
@@ -439,11 +448,14 @@ def mlp(d_in, hidden, d_out):
                          nn.Linear(hidden, d_out))
 
 
+def block_of(name):
+    return Bottleneck if name in BOTTLENECKS else BasicBlock
+
+
 def assert_names_are_torchvisions():
-    for name, build in (("resnet18", torchvision.models.resnet18),
-                        ("resnet34", torchvision.models.resnet34)):
-        ours = Encoder("imagenet", 3, 64, BLOCKS[name]).state_dict()
-        theirs = build(weights=None).state_dict()
+    for name in ("resnet18", "resnet34", "resnet50"):
+        ours = Encoder("imagenet", 3, 64, BLOCKS[name], block_of(name)).state_dict()
+        theirs = getattr(torchvision.models, name)(weights=None).state_dict()
         assert [(k, v.shape) for k, v in ours.items()] == \
             [(k, v.shape) for k, v in theirs.items() if not k.startswith("fc.")], name
 
@@ -452,6 +464,7 @@ def draw_state(rng, model):
     """Fills a model with float32 values; batch norms are not just ones and zeros. The last norm of a
     block has small weights, so that deep networks amplify float32 rounding less."""
     state = model.state_dict()
+    last = "bn3.weight" if any("bn3" in name for name in state) else "bn2.weight"
     for name, value in saved(model).items():
         is_norm = name.rpartition(".")[0] + ".running_var" in state
         shape = tuple(value.shape)
@@ -460,7 +473,7 @@ def draw_state(rng, model):
         elif name.endswith("running_mean"):
             drawn = normal(rng, *shape, scale=0.3)
         elif is_norm and name.endswith("weight"):
-            low = 0.2 if name.endswith("bn2.weight") else 0.5
+            low = 0.2 if name.endswith(last) else 0.5
             drawn = uniform(rng, low, 3 * low, *shape)
         elif name.endswith("bias"):
             drawn = normal(rng, *shape, scale=0.3)
@@ -525,7 +538,7 @@ def eval_chain(model, images):
 def try_network(rng, name):
     """One draw of a network and its images: the tensors, and the margin of its branches."""
     stem, channels, width, h, w = NETWORKS[name]
-    model = Chain(stem, channels, width, BLOCKS[name]).double()
+    model = Chain(stem, channels, width, BLOCKS[name], block_of(name)).double()
     draw_state(rng, model)
     t = {"shape": [8, h, w, channels], "images": normal(rng, 8, h, w, channels)}
     dpredicted = normal(rng, 8, 10)
@@ -583,7 +596,7 @@ def make_heads(seed):
 
 def hashed(t, n):
     """u of elements 0 .. n-1 of tensor t: float32 multiples of 2^-24 in [0, 1)."""
-    h = np.uint32(t << 24) + np.arange(n, dtype=np.uint32)
+    h = np.uint32(t << 24 & 0xffffffff) + np.arange(n, dtype=np.uint32)
     h ^= h >> np.uint32(16)
     h *= np.uint32(0x85ebca6b)
     h ^= h >> np.uint32(13)
@@ -609,35 +622,42 @@ def formula_value(name, u, weight):
     return u - np.float32(0.5)
 
 
-def make_torchvision(seed):
-    model = torchvision.models.resnet18(weights=None).double().eval()
-    model.fc = nn.Identity()
-    state = saved(model)
-    exponents = {}
+def fill_by_formula(model):
+    """Sets the state of a model; returns its names, and the exponents of its filters."""
+    state, exponents = saved(model), {}
     for t, (name, value) in enumerate(state.items()):
+        if name.startswith("fc."):
+            continue
         u = hashed(t, value.numel())
         value.copy_(torch.from_numpy(formula_value(name, u, value)).view(value.shape))
         if value.dim() == 4:
             exponents[f"e.{name}"] = filter_exponent(value)
-    assert len(state) == 100 and len(exponents) == 20
+    return [name for name in state if not name.startswith("fc.")], exponents
+
+
+def make_torchvision(name, seed):
+    model = getattr(torchvision.models, name)(weights=None).double().eval()
+    model.fc = nn.Identity()
+    names, exponents = fill_by_formula(model)
+    assert len(names) == 5 * len(exponents)
     shape = 2, 64, 64, 3
     images = torch.from_numpy(hashed(200, np.prod(shape)) * 4 - 2).view(shape).double()
     with torch.no_grad():
         features = model(nchw(images))
     assert 0.1 < features.abs().mean() < 10  # the scales of the formula work through all layers
     return pack({"shape": shape, "features": features, "first_row": images[0, 0], **exponents},
-                make_metadata(seed, names="\n".join(state)))
+                make_metadata(seed, names="\n".join(names)))
 
 
 # The program
 
-def make_all(seed):
-    """File name -> bytes."""
+def make_all(seed, only):
+    """File name -> bytes, of the named files or of all."""
     assert_names_are_torchvisions()
-    files = {"ops": make_ops(seed)}
-    files.update({name: make_network(name, seed) for name in NETWORKS})
-    files.update(heads=make_heads(seed), torchvision=make_torchvision(seed))
-    return {f"{name}.safetensors": data for name, data in files.items()}
+    makers = {"ops": make_ops, **{name: functools.partial(make_network, name) for name in NETWORKS},
+              "heads": make_heads, "torchvision": functools.partial(make_torchvision, "resnet18"),
+              "torchvision50": functools.partial(make_torchvision, "resnet50")}
+    return {f"{name}.safetensors": makers[name](seed) for name in only or makers}
 
 
 ROUNDING = 1e-13  # double sums of another BLAS; the tests allow 1e-5
@@ -661,10 +681,11 @@ def check(name, data):
 def main():
     parser = argparse.ArgumentParser(description="Make the golden files of the tests.")
     parser.add_argument("--check", action="store_true", help="compare with the files, write none")
+    parser.add_argument("names", nargs="*", help="only these files, without .safetensors")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fixed order of sums
     torch.use_deterministic_algorithms(True)
-    files, verdicts = make_all(SEED), []
+    files, verdicts = make_all(SEED, options.names), []
     for name, data in files.items():
         verdicts.append(check(name, data) if options.check else "written")
         if not options.check:

@@ -177,7 +177,7 @@ CONR_API int conr_bench_peaks(conr *c, double *flops, double *bytes);
  * CoNR: views, online and target passes, (CoNR: neighborhoods and filter), loss, backward, update.
  */
 typedef struct conr_bench_train_options {
-    const char *encoder;       /* "resnet18", "resnet34", "small" */
+    const char *encoder;       /* "resnet18", "resnet34", "resnet50", "resnet101", "small" */
     const char *stem;          /* "cifar", "imagenet"; the small encoder has its own */
     int width, size, channels; /* channels of the first stage; side in pixels; 1 or 3 */
     int batch;                 /* images */

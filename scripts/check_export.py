@@ -3,7 +3,7 @@
 
     check_export.py build/conr      uses onnxruntime and torchvision, as far as they can be imported
 
-Does four short trainings on synthetic images (every encoder, both stems, gray and color).  The error
+Does six short trainings on synthetic images (every encoder, both stems, gray and color).  The error
 is the largest difference of any feature of a unit row; exits with 1 above 2e-5, since both sides add
 in fp32 in their own order.
 """
@@ -13,7 +13,8 @@ import numpy as np
 
 BOUND = 2e-5
 MODELS = [("small", "small", 28, 1, "byol"), ("resnet18", "cifar", 32, 3, "byol"),
-          ("resnet18", "imagenet", 64, 3, "simsiam"), ("resnet34", "cifar", 32, 3, "moco")]
+          ("resnet18", "imagenet", 64, 3, "simsiam"), ("resnet34", "cifar", 32, 3, "moco"),
+          ("resnet50", "imagenet", 64, 3, "byol"), ("resnet101", "cifar", 16, 3, "byol")]
 
 
 def pictures(n, size, channels):

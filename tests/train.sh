@@ -225,6 +225,7 @@ cmp -s "$work/e.onnx" "$work/e2" || complain "export differs from itself"
 ok train "${recipe[@]}" --set epochs=1 --set stage1_epochs=1 --init "$work/e.safetensors" --out "$work/init"
 # from a model with other heads only the encoder is taken
 ok train "${recipe[@]}" --set epochs=1 --set stage1_epochs=1 --set hidden=48 --set lr=1e-9 --init "$work/whole/model.safetensors" --out "$work/init2"
+refused 1 "holds a resnet50" train "${recipe[@]}" --init "$here/../golden/resnets/hf50.safetensors" --out "$work/init3"
 refused 2 "--format" export "$work/whole" --out "$work/e"
 refused 2 "no such format" export "$work/whole" --out "$work/x" --format tf
 refused 1 "$work/data" export "$data" --out "$work/x.onnx"

@@ -4,9 +4,10 @@
 
 Reads files of torch.save (and Lightning's .ckpt), without torch and without running anything in the
 file: a pickle can name any function, but here every name that is not part of a tensor becomes an
-empty object.  Finds the encoders in the file (the authors' CoNR code and ProPos: encoder_q,
-encoder_k; solo-learn: backbone, momentum_backbone; torchvision: no prefix), takes the moving
-average if there are two, and writes it under torchvision's names.
+empty object.  Finds the ResNets in the file (the authors' CoNR code and ProPos: encoder_q,
+encoder_k; solo-learn: backbone, momentum_backbone; torchvision and timm: no prefix; Hugging Face:
+its own names), takes the moving average if there are two, and writes it under torchvision's names.
+ResNet-18, -34, -50 and -101 are known; tensors that these do not have are an error that names them.
 """
 from __future__ import annotations
 
@@ -154,24 +155,48 @@ def _read_old(path: PathLike) -> Dict[str, np.ndarray]:
 _averaged = re.compile(r"encoder_k|momentum|target|teacher|ema")
 
 
+_hugging_stem = "embedder.embedder.convolution.weight"
+_hugging_block = "encoder.stages.0.layers.0.layer.0.convolution.weight"
+
+
 def _torchvision_names(tensors: Mapping[str, np.ndarray], prefix: str) -> Optional[Dict[str, str]]:
     """Maps first names under this prefix to torchvision's; None if there is no ResNet.
 
     ProPos and CoNR keep the children of a ResNet in a Sequential: 0 is conv1, 1 is bn1, and the
-    four that hold blocks are the layers, whether or not there is a pool in between.
+    four that hold blocks are the layers, whether or not there is a pool in between.  Those of
+    Hugging Face become the whole names in _hugging_name.
     """
     if prefix + "conv1.weight" in tensors and prefix + "layer1.0.conv1.weight" in tensors:
         return {part: part for part in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
+    if prefix + _hugging_stem in tensors and prefix + _hugging_block in tensors:
+        return {part: part for part in ("embedder", "encoder")}
     blocks = [str(i) for i in range(2, 10) if f"{prefix}{i}.0.conv1.weight" in tensors]
     if len(blocks) == 4 and prefix + "0.weight" in tensors:
         return {"0": "conv1", "1": "bn1", **{b: f"layer{i + 1}" for i, b in enumerate(blocks)}}
     return None
 
 
+def _hugging_name(name: str) -> str:
+    """Hugging Face's name as torchvision's; any other name as it is."""
+    name = re.sub(r"^embedder\.embedder\.convolution\.", "conv1.", name)
+    name = re.sub(r"^embedder\.embedder\.normalization\.", "bn1.", name)
+    name = re.sub(r"^encoder\.stages\.(\d+)\.layers\.",
+                  lambda m: f"layer{int(m[1]) + 1}.", name)
+    name = re.sub(r"\.layer\.(\d+)\.(convolution|normalization)\.",
+                  lambda m: f".{'conv' if m[2][0] == 'c' else 'bn'}{int(m[1]) + 1}.", name)
+    return re.sub(r"\.shortcut\.(convolution|normalization)\.",
+                  lambda m: f".downsample.{0 if m[1][0] == 'c' else 1}.", name)
+
+
+_norm = r"\.(weight|bias|running_mean|running_var|num_batches_tracked)"
+_known = re.compile(rf"conv1\.weight|bn1{_norm}|layer[1-4]\.\d+\."
+                    rf"((conv[123]|downsample\.0)\.weight|(bn[123]|downsample\.1){_norm})")
+
+
 def find_encoders(tensors: Mapping[str, np.ndarray]) -> List[str]:
     """Prefixes of the ResNets in a checkpoint: moving averages first, then by length."""
     starts = {name[:-len(end)] for name, a in tensors.items() if a.ndim == 4
-              for end in ("conv1.weight", "0.weight") if name.endswith(end)}
+              for end in ("conv1.weight", "0.weight", _hugging_stem) if name.endswith(end)}
     found = [p for p in starts if _torchvision_names(tensors, p)]
     return sorted(found, key=lambda p: (not _averaged.search(p), len(p), p))
 
@@ -181,22 +206,39 @@ def encoder(tensors: Mapping[str, np.ndarray], prefix: str) -> Dict[str, np.ndar
     names = _torchvision_names(tensors, prefix)
     if names is None:
         raise InvalidError(f"prefix {prefix!r}: no ResNet there; --list shows the prefixes")
-    out = {}
+    out, unknown = {}, []
     for name, a in tensors.items():
         first, dot, rest = name[len(prefix):].partition(".")
-        if name.startswith(prefix) and dot and first in names:
-            whole = rest == "num_batches_tracked" or rest.endswith(".num_batches_tracked")
-            out[f"{names[first]}.{rest}"] = np.ascontiguousarray(
-                a, np.int64 if whole else np.float32).reshape(a.shape)
-    if "layer1.0.conv3.weight" in out or "layer2.0.downsample.weight" in out:
-        raise FormatError(f"{prefix or 'the encoder'}: a ResNet with bottlenecks or "
-                          "pre-activation; conr has only the plain ResNet-18 and ResNet-34")
+        if not name.startswith(prefix) or not dot or first not in names:
+            continue
+        ours = _hugging_name(f"{names[first]}.{rest}")
+        if not _known.fullmatch(ours):
+            unknown.append(name)
+        whole = ours.endswith(".num_batches_tracked")
+        out[ours] = np.ascontiguousarray(
+            a, np.int64 if whole else np.float32).reshape(a.shape)
+    if unknown:
+        more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+        raise FormatError(f"{prefix or 'the encoder'}: not a plain ResNet, because of its tensors "
+                          f"{', '.join(unknown[:8])}{more}; conr has only "
+                          "ResNet-18, -34, -50 and -101")
     return out
 
 
+_depths = {("basic", 2, 2, 2, 2): "resnet18", ("basic", 3, 4, 6, 3): "resnet34",
+           ("bottleneck", 3, 4, 6, 3): "resnet50", ("bottleneck", 3, 4, 23, 3): "resnet101"}
+
+
+def _shape(weights: Mapping[str, np.ndarray]) -> Tuple[Any, ...]:
+    """The kind of its blocks, and how many of them there are in each stage."""
+    kind = "bottleneck" if "layer1.0.conv3.weight" in weights else "basic"
+    return kind, *(len([n for n in weights if re.fullmatch(rf"layer{i}\.\d+\.conv1\.weight", n)])
+                   for i in range(1, 5))
+
+
 def describe(weights: Mapping[str, np.ndarray]) -> str:
-    blocks = len([n for n in weights if re.fullmatch(r"layer\d\.\d+\.conv1\.weight", n)])
-    kind = {8: "resnet18", 16: "resnet34"}.get(blocks, f"a ResNet of {blocks} blocks")
+    shape = _shape(weights)
+    kind = _depths.get(shape, f"a ResNet of {sum(shape[1:])} {shape[0]} blocks")
     width, channels, side, _ = weights["conv1.weight"].shape
     stem = {3: "cifar", 7: "imagenet"}.get(side, f"{side}x{side}")
     return f"{kind}, stem {stem}, width {width}, {channels} channels"
@@ -214,6 +256,8 @@ def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
                               "checkpoint of an encoder?")
         prefix = chosen[0]
     weights = encoder(tensors, prefix)
+    if _shape(weights) not in _depths:
+        raise FormatError(f"{source}: {describe(weights)}; conr has only ResNet-18, -34, -50 and -101")
     check_output(target, source)
     write_safetensors(target, weights, {"source": str(source), "prefix": prefix})
     return prefix, weights
@@ -221,8 +265,8 @@ def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conr.convert", description=(
-        "Convert a checkpoint (authors' code, ProPos, solo-learn, torchvision) to a safetensors "
-        "file for conr train --init. Nothing in the file is run."))
+        "Convert a ResNet (authors' code, ProPos, solo-learn, torchvision, timm, Hugging Face) to a "
+        "safetensors file for conr train --init. Nothing in the file is run."))
     parser.add_argument("source", help="checkpoint: X.pth, X.ckpt, or a file without extension")
     parser.add_argument("target", nargs="?",
                         help="file to write; default: the name of the source with .safetensors")

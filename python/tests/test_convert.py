@@ -10,10 +10,10 @@ import conr
 from conr import convert
 
 
-def resnet18(width=8):
-    """Weights of a narrow ResNet-18 under torchvision's names."""
+def resnet(blocks, bottleneck, width):
+    """Weights of a narrow ResNet under torchvision's names."""
     rng = np.random.default_rng(4)
-    out, c = {}, 3
+    out, c = {}, width
 
     def conv(name, co, ci, k):
         out[name + ".weight"] = rng.standard_normal((co, ci, k, k)).astype(np.float32)
@@ -25,20 +25,24 @@ def resnet18(width=8):
 
     conv("conv1", width, 3, 3)
     norm("bn1", width)
-    c = width
     for layer in range(1, 5):
-        co = width << (layer - 1)
-        for block in range(2):
-            at = f"layer{layer}.{block}"
-            conv(at + ".conv1", co, c, 3)
-            norm(at + ".bn1", co)
-            conv(at + ".conv2", co, co, 3)
-            norm(at + ".bn2", co)
-            if c != co:
-                conv(at + ".downsample.0", co, c, 1)
-                norm(at + ".downsample.1", co)
-            c = co
+        w = width << (layer - 1)
+        convs = [(w, 1), (w, 3), (4 * w, 1)] if bottleneck else [(w, 3), (w, 3)]
+        for block in range(blocks[layer - 1]):
+            at, ci = f"layer{layer}.{block}", c
+            for i, (co, k) in enumerate(convs):
+                conv(f"{at}.conv{i + 1}", co, ci, k)
+                norm(f"{at}.bn{i + 1}", co)
+                ci = co
+            if c != ci:
+                conv(at + ".downsample.0", ci, c, 1)
+                norm(at + ".downsample.1", ci)
+            c = ci
     return out
+
+
+def resnet18(width=8):
+    return resnet((2, 2, 2, 2), False, width)
 
 
 def sequential(weights, pool):
@@ -86,6 +90,66 @@ def test_init_takes_what_was_converted(images, tmp_path):
     model = conr.DeepCluster(2, recipe="cifar10", init=target, progress=False, **still).fit(colors)
     back = model.model_.state_dict("encoder", torch=False)
     assert (back["layer4.1.conv2.weight"] == weights["layer4.1.conv2.weight"]).all()
+
+
+def hugging(weights):
+    """The same under Hugging Face's names, as its classifiers have them."""
+    out = {"classifier.1.weight": np.zeros((10, 64), np.float32)}
+    for name, a in weights.items():
+        part = name.split(".")
+        kind = "convolution" if "conv" in name or "downsample.0" in name else "normalization"
+        place = "embedder.embedder"
+        if len(part) > 2:
+            place = f"encoder.stages.{int(part[0][-1]) - 1}.layers.{part[1]}."
+            place += "shortcut" if part[2] == "downsample" else f"layer.{int(part[2][-1]) - 1}"
+        out[f"resnet.{place}.{kind}.{part[-1]}"] = a
+    return out
+
+
+@pytest.mark.parametrize("kind, blocks, bottleneck", [
+    ("resnet34", (3, 4, 6, 3), False), ("resnet50", (3, 4, 6, 3), True),
+    ("resnet101", (3, 4, 23, 3), True)])
+def test_bottlenecks_and_hugging_face(kind, blocks, bottleneck):
+    ours = resnet(blocks, bottleneck, 2)
+    for tensors in (ours, under("backbone.", ours), hugging(ours)):
+        got = convert.encoder(tensors, convert.find_encoders(tensors)[0])
+        assert set(got) == set(ours) and all((got[k] == ours[k]).all() for k in ours)
+        assert convert.describe(got) == f"{kind}, stem cifar, width 2, 3 channels"
+
+
+def test_file_of_hugging_face_trains_on(tmp_path, capsys):
+    source = os.path.join(os.path.dirname(__file__), "../../golden/resnets/hf50.safetensors")
+    target = tmp_path / "hf50.safetensors"
+    assert convert.main([source, str(target)]) == 0
+    assert "resnet50, stem imagenet, width 2, 3 channels" in capsys.readouterr().out
+    rng = np.random.default_rng(1)
+    still = dict(epochs=1, stage1_epochs=1, lr=0, decay=0, warmup_epochs=0, batch=8, restarts=1,
+                 size=33, encoder="resnet50", stem="imagenet", width=2, hidden=8,
+                 predictor_hidden=8, features=4, threads=1, baseline=False)
+    model = conr.DeepCluster(2, recipe="cifar10", init=target, progress=False,
+                             **still).fit(rng.integers(0, 256, (8, 33, 33, 3), dtype=np.uint8))
+    back = model.model_.state_dict("encoder", torch=False)
+    theirs = conr.read_safetensors(source)[0]
+    name = "encoder.stages.2.layers.5.layer.1.convolution.weight"
+    assert (back["layer3.5.conv2.weight"] == theirs[name]).all()
+    with pytest.raises(conr.Error, match="holds a resnet50"):
+        conr.DeepCluster(2, recipe="cifar10", init=target, progress=False,
+                         **{**still, "encoder": "resnet18"}).fit(np.zeros((8, 33, 33, 3), "u1"))
+
+
+def test_what_is_not_known_is_named(tmp_path, capsys):
+    se = resnet((3, 4, 6, 3), True, 2)
+    extra = {f"layer1.{i}.se.fc1.weight": np.zeros((1, 1, 1, 1), np.float32) for i in range(3)}
+    conr.write_safetensors(tmp_path / "se.safetensors", {**se, **extra})
+    conr.write_safetensors(tmp_path / "152.safetensors", resnet((3, 8, 36, 3), True, 1))
+    out = str(tmp_path / "out.safetensors")
+    assert convert.main([str(tmp_path / "se.safetensors"), out]) == 1
+    said = capsys.readouterr().err
+    assert all(name in said for name in extra) and len(said.splitlines()) == 1
+    assert convert.main([str(tmp_path / "152.safetensors"), out]) == 1
+    said = capsys.readouterr().err
+    assert "a ResNet of 50 bottleneck blocks" in said and len(said.splitlines()) == 1
+    assert not os.path.exists(out)
 
 
 def test_files_of_torch(tmp_path, capsys):

@@ -10,11 +10,26 @@
 
 /* ---- encoders and stems ---------------------------------------------------------------------- */
 
+/* The convolutions of a block, in order.  Strides are torchvision's ("v1.5"): a bottleneck has its
+ * stride in the 3x3. */
+typedef struct block_shape {
+    int n; /* convolutions */
+    struct {
+        int k;
+        bool strided; /* has the stride of the block */
+        int times;    /* channels, as a multiple of the stage's width */
+    } conv[3];
+} block_shape;
+
+static const block_shape basic = {2, {{3, true, 1}, {3, false, 1}}};
+static const block_shape bottleneck = {3, {{1, false, 1}, {3, true, 1}, {1, false, 4}}};
+
 static const struct encoder_shape {
     const char *name;
+    const block_shape *block;
     int blocks[4]; /* of each stage */
 } encoders[] = {
-#define ENCODER_SHAPE(id, name, ...) [ENCODER_##id] = {name, {__VA_ARGS__}},
+#define ENCODER_SHAPE(id, name, block, ...) [ENCODER_##id] = {name, &block, {__VA_ARGS__}},
     ENCODERS(ENCODER_SHAPE, )};
 
 static const struct stem_shape {
@@ -40,13 +55,21 @@ bool stem_find(const char *name, stem_kind *out) {
     return false;
 }
 
+bool encoder_of_blocks(bool bottlenecks, const int blocks[4], encoder_kind *out) {
+    for (int i = 0; i < ENCODER_NONE; i++)
+        if ((encoders[i].block == &bottleneck) == bottlenecks &&
+            !memcmp(encoders[i].blocks, blocks, sizeof encoders[i].blocks))
+            return *out = (encoder_kind)i, true;
+    return false;
+}
+
 stem_kind stem_usual(encoder_kind encoder, int size) {
     return encoder == ENCODER_SMALL ? STEM_SMALL : size <= 32 ? STEM_CIFAR : STEM_IMAGENET;
 }
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-enum { MAX_LAYERS = 64 }; /* ResNet-34 with two heads has 46 */
+enum { MAX_LAYERS = 128 }; /* ResNet-101 with two heads has 112 */
 
 /* Layers under construction; h, w, c are those of the last output. */
 typedef struct builder {
@@ -96,30 +119,32 @@ static void name_conv(layer *l, const char *block, const char *conv_name, const 
     l->norm = true;
 }
 
-/* torchvision's BasicBlock: two 3x3 convolutions and a shortcut, projected if shapes differ. */
-static void basic_block(builder *b, const char *name, int width, int stride) {
-    int in = b->n - 1, add = in;
-    bool project = stride != 1 || b->c != width;
-
-    layer *first = conv(b, in, width, 3, stride);
-    name_conv(first, name, "conv1", "bn1");
-    first->relu = true;
-    int middle = b->n - 1;
-
-    if (project) {
-        layer *shortcut = conv(b, in, width, 1, stride);
+/* A block of torchvision's ResNets: convolutions and a shortcut, projected if shapes differ.  The
+ * projection stands behind the first convolution, which reads the same input. */
+static void add_block(builder *b, const char *name, const block_shape *shape, int width,
+                      int stride) {
+    int in = b->n - 1, add = in, before = in, co = width * shape->conv[shape->n - 1].times;
+    bool project = stride != 1 || b->c != co;
+    for (int i = 0; i < shape->n; i++) {
+        char conv_name[16], norm_name[16];
+        snprintf(conv_name, sizeof conv_name, "conv%d", i + 1);
+        snprintf(norm_name, sizeof norm_name, "bn%d", i + 1);
+        layer *l = conv(b, before, width * shape->conv[i].times, shape->conv[i].k,
+                        shape->conv[i].strided ? stride : 1);
+        name_conv(l, name, conv_name, norm_name);
+        l->relu = true;
+        if (i == shape->n - 1) l->add = add;
+        before = b->n - 1;
+        if (i > 0 || !project) continue;
+        layer *shortcut = conv(b, in, co, 1, stride);
         name_conv(shortcut, name, "downsample.0", "downsample.1");
         shortcut->joined = true;
         add = b->n - 1;
     }
-    layer *second = conv(b, middle, width, 3, 1);
-    name_conv(second, name, "conv2", "bn2");
-    second->relu = true;
-    second->add = add;
 }
 
 static void resnet(builder *b, const network_spec *spec) {
-    const int *blocks = encoders[spec->encoder].blocks;
+    const struct encoder_shape *shape = &encoders[spec->encoder];
     const struct stem_shape *stem = &stems[spec->stem];
     layer *first = conv(b, -1, spec->width, stem->k, stem->stride);
     name_conv(first, "", "conv1", "bn1");
@@ -128,10 +153,10 @@ static void resnet(builder *b, const network_spec *spec) {
     first->init = spec->stem == STEM_IMAGENET ? INIT_KAIMING : INIT_TORCH;
     if (stem->pool) pool(b, LAYER_MAX_POOL);
     for (int stage = 0; stage < 4; stage++)
-        for (int i = 0; i < blocks[stage]; i++) {
+        for (int i = 0; i < shape->blocks[stage]; i++) {
             char name[32];
             snprintf(name, sizeof name, "layer%d.%d.", stage + 1, i);
-            basic_block(b, name, spec->width << stage, stage > 0 && i == 0 ? 2 : 1);
+            add_block(b, name, shape->block, spec->width << stage, stage > 0 && i == 0 ? 2 : 1);
         }
     pool(b, LAYER_MEAN_POOL);
 }
@@ -239,6 +264,17 @@ int network_new(const network_spec *spec, network *out) {
 void network_free(network *net) {
     arena_free(&net->memory);
     *net = (network){0};
+}
+
+size_t network_numbers(const network *net) {
+    size_t sum = 0;
+    for (int i = 0; i < net->n_layers; i++) {
+        const layer *l = &net->layer[i];
+        if (l->kind != LAYER_CONV) continue;
+        size_t co = (size_t)l->co;
+        sum += co * l->k * l->k * l->ci + (l->bias ? co : 0) + (l->norm ? 4 * co : 0);
+    }
+    return sum;
 }
 
 double network_work(const network *net) {

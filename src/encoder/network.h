@@ -28,6 +28,8 @@ const char *stem_name(stem_kind stem);
 /* The kind of that name; false: there is none. */
 bool encoder_find(const char *name, encoder_kind *out);
 bool stem_find(const char *name, stem_kind *out);
+/* The kind whose four stages have these numbers of basic blocks or bottlenecks; false: none. */
+bool encoder_of_blocks(bool bottlenecks, const int blocks[4], encoder_kind *out);
 /* The usual stem: small for the small encoder, else cifar up to 32 pixels and imagenet above. */
 stem_kind stem_usual(encoder_kind encoder, int size);
 
@@ -94,6 +96,9 @@ void network_free(network *net); /* also after a failed new, or twice */
 /* Initial weights and statistics into host blocks w [n_weights] and running [n_running]. */
 void network_init(const network *net, uint64_t seed, float *w, float *running);
 
+/* Weights and statistics, without the padding between them. */
+size_t network_numbers(const network *net);
+
 /* Multiply-adds of a forward pass, per image. */
 double network_work(const network *net);
 
@@ -101,14 +106,17 @@ double network_work(const network *net);
 
 enum { PART_ENCODER = 1, PART_PROJECTOR = 2, PART_PREDICTOR = 4 };
 
-/* Reads weights from a safetensors file into host blocks.  Encoder names may have the prefix
- * "encoder." or not, as in torchvision's files; torchvision's fc is ignored.  The encoder is
- * required; a head is read if the file has it, else its weights stay as they are.  *parts, if not
+/* Reads weights from a safetensors file into host blocks.  Encoder names are ours, torchvision's or
+ * those of Hugging Face (names.h); torchvision's fc is ignored.  The encoder is required; a head is read if the file has it, else its weights stay as they are.  *parts, if not
  * NULL, reports what was found.  A missing tensor or a different shape is an error and leaves the
  * blocks unchanged. */
 int network_load(const network *net, const char *path, float *w, float *running, int *parts);
-/* The same to start a training: heads of a different shape are ignored. */
+/* The same to start a training: heads of a different shape are ignored, and an encoder of another
+ * kind is named in the error. */
 int network_start(const network *net, const char *path, float *w, float *running, int *parts);
+/* The encoder from an open file; the heads stay as they are.  After an error the blocks may have
+ * been written in part. */
+int network_take(const network *net, const tensors *file, float *w, float *running);
 
 /* The named parts as tensors with torch's names and order, from host blocks that must outlive them;
  * transposed copies are allocated from memory.  Includes BN's num_batches_tracked, which torch's

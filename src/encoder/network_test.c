@@ -48,6 +48,16 @@ static void sizes_as_published(void **state) {
     assert_int_equal(count_weights(&net), 21797672 - 513000);
     assert_true(fabs(network_work(&net) * 1e-9 - 3.664) < 0.002);
     network_free(&net);
+    s.encoder = ENCODER_RESNET50;
+    assert_ok(network_new(&s, &net));
+    assert_int_equal(count_weights(&net), 25557032 - 2049000);
+    assert_true(fabs(network_work(&net) * 1e-9 - 4.087) < 0.002);
+    network_free(&net);
+    s.encoder = ENCODER_RESNET101;
+    assert_ok(network_new(&s, &net));
+    assert_int_equal(count_weights(&net), 44549160 - 2049000);
+    assert_true(fabs(network_work(&net) * 1e-9 - 7.799) < 0.002);
+    network_free(&net);
     s = plain(ENCODER_RESNET18, STEM_CIFAR, 64, 32);
     s.projector = mlp_byol_projector(4096, 256);
     s.predictor = mlp_byol_predictor(4096, 256);
@@ -168,10 +178,10 @@ static bool ends_with(const char *text, const char *end) {
 
 /* Writes a file with torchvision's names and our shapes; returns its path.  Shapes are from `net`,
  * names in torchvision's order and scales from the golden file. */
-static const char *torchvision_file(const network *net, const tensors *golden) {
+static const char *torchvision_file(const network *net, const tensors *golden, int tensors_wanted) {
     const char *names = tensors_note(golden, "names");
     assert_non_null(names);
-    enum { MOST = 160 };
+    enum { MOST = 300 };
     static char name[MOST][96];
     tensor list[MOST];
     int n = 0;
@@ -213,35 +223,35 @@ static const char *torchvision_file(const network *net, const tensors *golden) {
         t->data = x;
         n++;
     }
-    assert_int_equal(n, 100);
+    assert_int_equal(n, tensors_wanted);
     static const float fc[4] = {1, 2, 3, 4}; /* ignored */
     list[n++] = (tensor){"fc.weight", TENSOR_F32, 2, {1, 4}, 4, fc};
     list[n] = (tensor){"bn1.num_batches_tracked", TENSOR_I64, 0, {0}, 1, &(int64_t){77}};
     n++;
     const char *path = temporary_path("torchvision.safetensors");
     assert_ok(tensors_write(path, list, n, NULL, 0));
-    for (int i = 0; i < 100; i++) free((void *)list[i].data);
+    for (int i = 0; i < tensors_wanted; i++) free((void *)list[i].data);
     return path;
 }
 
-/* A full ResNet-18 in torchvision's format gives torchvision's features. */
-static void torchvision_resnet18(void **state) {
-    (void)state;
+/* A full ResNet in torchvision's format gives torchvision's features; d of them. */
+static void check_torchvision(encoder_kind encoder, const char *file, int tensors_wanted, size_t d,
+                              const char *device_name) {
     tensors golden;
     network net;
     device *dev;
     ranks r;
     pass *p;
     int parts;
-    network_spec s = plain(ENCODER_RESNET18, STEM_IMAGENET, 64, 64);
+    network_spec s = plain(encoder, STEM_IMAGENET, 64, 64);
     s.projector = mlp_byol_projector(16, 8);
-    assert_ok(tensors_open(golden_path("torchvision.safetensors"), &golden));
+    assert_ok(tensors_open(golden_path(file), &golden));
     assert_ok(network_new(&s, &net));
-    assert_ok(device_open("ref", 0, &dev));
+    assert_ok(device_open(device_name, 0, &dev));
     assert_ok(ranks_open(&r));
     float *w = numbers(net.n_weights), *running = numbers(net.n_running);
     network_init(&net, 1, w, running);
-    const char *path = torchvision_file(&net, &golden);
+    const char *path = torchvision_file(&net, &golden, tensors_wanted);
     const layer *head = find_layer(&net, "projector.0");
     float first = w[head->w_at];
     assert_ok(network_load(&net, path, w, running, &parts));
@@ -249,7 +259,8 @@ static void torchvision_resnet18(void **state) {
     assert_true(w[head->w_at] == first); /* a head that the file lacks is unchanged */
 
     size_t pixels = 2 * 64 * 64 * 3;
-    float *images = numbers(pixels), features[2 * 512], want[2 * 512], row[64 * 3];
+    float *images = numbers(pixels), *features = numbers(2 * d), *want = numbers(2 * d),
+          row[64 * 3];
     for (uint32_t i = 0; i < pixels; i++) images[i] = formula(200, i) * 4 - 2;
     assert_ok(tensors_floats(&golden, tensors_find(&golden, "first_row"), row));
     assert_memory_equal(row, images, sizeof row);
@@ -258,13 +269,24 @@ static void torchvision_resnet18(void **state) {
     assert_ok(pass_new(dev, &r, &net, &o, &p));
     assert_ok(pass_forward(p, &at, (act *)images, PASS_EVAL));
     assert_ok(pass_output(p, net.encoder_end, features));
-    assert_ok(tensors_take(&golden, "features", 2, (int64_t[]){2, 512}, want));
-    assert_close("features", features, want, 1024, 1e-5);
+    assert_ok(tensors_take(&golden, "features", 2, (int64_t[]){2, (int64_t)d}, want));
+    assert_close("features", features, want, 2 * d, 1e-5);
     pass_free(p);
-    free(w), free(running), free(images);
+    free(w), free(running), free(images), free(features), free(want);
     network_free(&net);
     device_close(dev);
     tensors_close(&golden);
+}
+
+static void torchvision_resnet18(void **state) {
+    (void)state;
+    check_torchvision(ENCODER_RESNET18, "torchvision.safetensors", 100, 512, "ref");
+}
+
+/* timm's resnet50 has these names and features, too: golden/make_resnets.py. */
+static void torchvision_resnet50(void **state) {
+    (void)state;
+    check_torchvision(ENCODER_RESNET50, "torchvision50.safetensors", 265, 2048, "cpu");
 }
 
 static void save_and_load(void **state) {
@@ -349,13 +371,14 @@ static void names(void **state) {
     (void)state;
     encoder_kind encoder;
     stem_kind stem;
-    assert_string_equal(ENCODER_NAMES, "resnet18|resnet34|small");
+    assert_string_equal(ENCODER_NAMES, "resnet18|resnet34|resnet50|resnet101|small");
     assert_string_equal(STEM_NAMES, "cifar|imagenet|small");
     assert_true(encoder_find("resnet34", &encoder) && encoder == ENCODER_RESNET34);
     assert_true(stem_find("imagenet", &stem) && stem == STEM_IMAGENET);
     assert_string_equal(encoder_name(ENCODER_SMALL), "small");
     assert_string_equal(stem_name(STEM_CIFAR), "cifar");
-    assert_false(encoder_find("resnet50", &encoder));
+    assert_true(encoder_find("resnet50", &encoder) && encoder == ENCODER_RESNET50);
+    assert_false(encoder_find("resnet152", &encoder));
     assert_false(stem_find("auto", &stem));
     assert_int_equal(stem_usual(ENCODER_RESNET18, 32), STEM_CIFAR);
     assert_int_equal(stem_usual(ENCODER_RESNET18, 33), STEM_IMAGENET);
@@ -364,9 +387,13 @@ static void names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_as_published), cmocka_unit_test(refuses_nonsense),
-        cmocka_unit_test(first_weights),      cmocka_unit_test(torchvision_resnet18),
-        cmocka_unit_test(save_and_load),      cmocka_unit_test(names),
+        cmocka_unit_test(sizes_as_published),
+        cmocka_unit_test(refuses_nonsense),
+        cmocka_unit_test(first_weights),
+        cmocka_unit_test(torchvision_resnet18),
+        cmocka_unit_test(torchvision_resnet50),
+        cmocka_unit_test(save_and_load),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,39 @@ static void memory_is_planned(void **state) {
     device_close(dev);
 }
 
+/* ResNet-50 at 224 pixels, in units of one map of 256 channels at 56x56, 3.06 MiB an image. */
+static void bottlenecks_are_planned(void **state) {
+    (void)state;
+    network_spec spec = {.encoder = ENCODER_RESNET50,
+                         .stem = STEM_IMAGENET,
+                         .width = 64,
+                         .h = 224,
+                         .w = 224,
+                         .c = 3};
+    network net;
+    device *dev;
+    size_t forward, backward, recompute;
+    assert_ok(network_new(&spec, &net));
+    assert_ok(device_open("ref", 0, &dev));
+    pass_options o = {.n = 8, .groups = 1, .passes = 1, .end = net.encoder_end};
+    assert_ok(pass_bytes(dev, &net, &o, &forward));
+    o.backward = true;
+    assert_ok(pass_bytes(dev, &net, &o, &backward));
+    o.recompute = true;
+    assert_ok(pass_bytes(dev, &net, &o, &recompute));
+    size_t map = (size_t)8 * 56 * 56 * 256 * 4;
+    /* Forward: in the first block of stage 2, its input (1), 1x1 and 3x3 (1/2 and 1/8) and the
+     * projected shortcut (1/2), then the stage's own.  Without recomputing, Y and Z of every
+     * convolution stay: 2 x 13.9 maps. */
+    assert_true(forward >= 2 * map && forward <= 2.3 * (double)map);
+    assert_true(backward > 24 * map && backward < 30 * map);
+    assert_true(recompute < 16 * map);
+    network_free(&net);
+    device_close(dev);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_planned)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_planned),
+                                       cmocka_unit_test(bottlenecks_are_planned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

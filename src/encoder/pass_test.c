@@ -2,7 +2,8 @@
  *
  * Bounds are errors relative to the norm of a tensor.  Forward: 1e-5.  Gradients and statistics:
  * 1e-4; PyTorch itself in float differs from these files by up to 6e-5 (ResNet-34: batch statistics
- * over as few as 16 values per channel amplify rounding).  The gradient of a bias that a batch norm
+ * over as few as 16 values per channel amplify rounding).  ResNet-50 is deeper still: 5e-4, where
+ * PyTorch in float is off by 1.1e-3.  The gradient of a bias that a batch norm
  * cancels is zero, so its error is measured against the size of the whole gradient. */
 #include "encoder/pass.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double FORWARD = 1e-5, GRADIENT = 1e-4;
+static const double FORWARD = 1e-5, GRADIENT = 1e-4, DEEP_GRADIENT = 5e-4;
 
 /* ---- a network from a golden file ------------------------------------------------------------ */
 
@@ -33,6 +34,8 @@ static network_spec spec_of(const char *name, int h, int w, int c) {
     if (!strcmp(name, "resnet18")) s.encoder = ENCODER_RESNET18, s.stem = STEM_CIFAR, s.width = 2;
     if (!strcmp(name, "resnet34"))
         s.encoder = ENCODER_RESNET34, s.stem = STEM_IMAGENET, s.width = 2;
+    if (!strcmp(name, "resnet50"))
+        s.encoder = ENCODER_RESNET50, s.stem = STEM_IMAGENET, s.width = 2;
     if (!strcmp(name, "small")) s.encoder = ENCODER_SMALL, s.stem = STEM_SMALL, s.width = 6;
     s.projector = mlp_byol_projector(24, 10);
     s.predictor = mlp_byol_predictor(12, 10);
@@ -139,6 +142,7 @@ static int check_all(subject *s, const char *prefix, const tensors *ours, double
 /* Forward, backward and statistics, both views in one batch of two groups. */
 static void check_training(const char *name, bool recompute) {
     subject s = {0};
+    double bound = strcmp(name, "resnet50") ? GRADIENT : DEEP_GRADIENT;
     open_subject(&s, name);
     parameters at = parameters_of(&s);
     pass_options o = {.n = s.n,
@@ -158,8 +162,8 @@ static void check_training(const char *name, bool recompute) {
     float *d = take(&s.file, "dpredicted", NULL);
     assert_ok(pass_backward(p, &at, (act *)s.images, d, false, NULL, s.dw));
     open_as_torch(&s, s.dw, s.running, &ours);
-    int weights = check_all(&s, "grad.", &ours, GRADIENT);
-    int statistics = check_all(&s, "after.", &ours, GRADIENT);
+    int weights = check_all(&s, "grad.", &ours, bound);
+    int statistics = check_all(&s, "after.", &ours, bound);
     assert_true(weights > 20 && statistics > 10);
     tensors_close(&ours);
 
@@ -168,8 +172,8 @@ static void check_training(const char *name, bool recompute) {
     assert_ok(pass_backward(p, &at, (act *)s.images, d, true, NULL, s.dw));
     for (size_t i = 0; i < s.net.n_weights; i++) s.dw[i] /= 2;
     open_as_torch(&s, s.dw, s.running, &ours);
-    check_all(&s, "grad.", &ours, GRADIENT);
-    check_all(&s, "after.", &ours, GRADIENT); /* PASS_REPEAT leaves the statistics */
+    check_all(&s, "grad.", &ours, bound);
+    check_all(&s, "after.", &ours, bound); /* PASS_REPEAT leaves the statistics */
     tensors_close(&ours);
     free(d);
     pass_free(p);
@@ -188,6 +192,12 @@ static void resnet34(void **state) {
     check_training("resnet34", true);
 }
 
+static void resnet50(void **state) {
+    (void)state;
+    check_training("resnet50", false);
+    check_training("resnet50", true);
+}
+
 static void small(void **state) {
     (void)state;
     check_training("small", false);
@@ -197,8 +207,8 @@ static void small(void **state) {
 /* Evaluation: all at once, and one image at a time. */
 static void evaluation(void **state) {
     (void)state;
-    static const char *const names[] = {"resnet18", "resnet34", "small"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"resnet18", "resnet34", "resnet50", "small"};
+    for (int i = 0; i < 4; i++) {
         subject s = {0};
         open_subject(&s, names[i]);
         parameters at = parameters_of(&s);
@@ -373,11 +383,9 @@ static void heads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resnet18),
-        cmocka_unit_test(resnet34),
-        cmocka_unit_test(small),
-        cmocka_unit_test(evaluation),
-        cmocka_unit_test(groups_equal_passes),
+        cmocka_unit_test(resnet18),   cmocka_unit_test(resnet34),
+        cmocka_unit_test(resnet50),   cmocka_unit_test(small),
+        cmocka_unit_test(evaluation), cmocka_unit_test(groups_equal_passes),
         cmocka_unit_test(heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,13 +5,13 @@
 #include "encoder/network.h"
 
 #include "base/status.h"
+#include "encoder/names.h"
+#include "encoder/resnet.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FULL_NAME = NETWORK_NAME + 32 };
 
 /* One tensor of a layer in the file and its place in our blocks. */
 typedef struct place {
@@ -74,37 +74,44 @@ static void to_torch(const float *ours, int co, int ci, int kernel, float *torch
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* The tensor's name in this file: encoders may come without their prefix. */
-static const char *name_in(const tensors *file, const char *name) {
-    static const char prefix[] = "encoder.";
-    size_t n = sizeof prefix - 1;
-    if (tensors_find(file, name)) return name;
-    return !strncmp(name, prefix, n) && tensors_find(file, name + n) ? name + n : NULL;
+/* A file to load from, and whose names it has. */
+typedef struct source {
+    tensors file;
+    encoder_names names;
+} source;
+
+/* A file without an encoder that is known is read as if it had our names. */
+static void find_names(source *s) {
+    if (!names_find(&s->file, &s->names)) s->names = (encoder_names){.prefix = "encoder."};
 }
 
 /* The parts of which the file has any tensor. */
-static int parts_in(const network *net, const tensors *file) {
+static int parts_in(const network *net, const source *s) {
     int parts = 0;
     place at[PLACES];
+    char name[FULL_NAME];
     for (int l = 0; l < net->n_layers; l++)
-        for (int i = places_of(net, l, at) - 1; i >= 0; i--)
-            if (name_in(file, at[i].name)) parts |= part_of(net, l);
+        for (int i = places_of(net, l, at) - 1; i >= 0; i--) {
+            names_in_file(&s->names, at[i].name, name);
+            if (tensors_find(&s->file, name)) parts |= part_of(net, l);
+        }
     return parts;
 }
 
 /* The values of a tensor.  A network computes nonsense from NaN, infinity or a variance below 0, and
  * nothing later would tell. */
-static int take(const tensors *file, const place *p, float *torch) {
-    const char *found = name_in(file, p->name), *name = found ? found : p->name;
+static int take(const source *s, const place *p, float *torch) {
+    char name[FULL_NAME];
+    names_in_file(&s->names, p->name, name);
     size_t n = strlen(name), m = strlen("running_var");
     bool variance = n >= m && !strcmp(name + n - m, "running_var");
-    int rc = tensors_take(file, name, p->n_dims, p->dim, torch);
+    int rc = tensors_take(&s->file, name, p->n_dims, p->dim, torch);
     for (size_t i = 0; rc == 0 && i < p->count; i++)
         if (!isfinite(torch[i]) || (variance && torch[i] < 0))
             rc = fail(CONR_ENUMBER,
                       "%s: tensor '%s' holds %g; the file is damaged, or the training "
                       "went wrong",
-                      file->path, name, (double)torch[i]);
+                      s->file.path, name, (double)torch[i]);
     return rc;
 }
 
@@ -122,11 +129,61 @@ static int heads_fitting(const network *net, const tensors *file) {
     return fitting;
 }
 
+/* The named parts into the blocks. */
+static int take_parts(const network *net, const source *s, int parts, float *w, float *running) {
+    int rc = 0;
+    size_t most = 0;
+    for (int l = 0; l < net->n_layers; l++) {
+        const layer *x = &net->layer[l];
+        size_t count = (size_t)x->co * x->k * x->k * x->ci;
+        if (x->kind == LAYER_CONV && count > most) most = count;
+        if (x->kind == LAYER_CONV && (size_t)x->co > most) most = (size_t)x->co;
+    }
+    float *torch = memory_new("weights", most + 1, sizeof *torch);
+    if (!torch) return CONR_ENOMEM;
+    for (int l = 0; l < net->n_layers; l++) {
+        place at[PLACES];
+        int n = parts & part_of(net, l) ? places_of(net, l, at) : 0;
+        for (int i = 0; i < n; i++) {
+            TRY(take(s, &at[i], torch));
+            const layer *x = &net->layer[l];
+            if (at[i].n_dims == 1)
+                memcpy((at[i].statistic ? running : w) + at[i].at, torch,
+                       at[i].count * sizeof *torch);
+            else
+                from_torch(torch, x->co, x->ci, x->k * x->k, w + at[i].at);
+        }
+    }
+done:
+    free(torch);
+    return rc;
+}
+
+int network_take(const network *net, const tensors *file, float *w, float *running) {
+    source s = {.file = *file}; /* borrowed */
+    find_names(&s);
+    return take_parts(net, &s, PART_ENCODER, w, running);
+}
+
+/* Fails, saying what the file holds, unless that is the network's encoder. */
+static int check_kind(const network *net, const tensors *file) {
+    resnet_about a;
+    const network_spec *s = &net->spec;
+    int rc = resnet_recognize(file, &a);
+    if (rc <= 0) return rc; /* 0: the tensor that is missing is named later */
+    if (a.encoder == s->encoder && a.stem == s->stem && a.width == s->width && a.channels == s->c)
+        return 0;
+    return fail(CONR_EINVAL,
+                "%s: holds a %s (stem %s, width %d, %d channels), the training has a %s (stem %s, "
+                "width %d, %d channels); set encoder, stem and width to those of the file",
+                file->path, encoder_name(a.encoder), stem_name(a.stem), a.width, a.channels,
+                encoder_name(s->encoder), stem_name(s->stem), s->width, s->c);
+}
+
 static int load(const network *net, const char *path, bool other_heads, float *w, float *running,
                 int *parts) {
     int rc = 0;
-    tensors file = {0};
-    float *torch = NULL;
+    source s = {0};
     /* into copies first: a file that turns out to be bad leaves the blocks unchanged */
     float *new_w = memory_new("weights", net->n_weights, sizeof *w);
     float *new_running = memory_new("statistics", net->n_running, sizeof *running);
@@ -136,35 +193,21 @@ static int load(const network *net, const char *path, bool other_heads, float *w
     }
     memcpy(new_w, w, net->n_weights * sizeof *w);
     memcpy(new_running, running, net->n_running * sizeof *running);
-    TRY(tensors_open(path, &file));
-    torch = memory_new("weights", net->n_weights, sizeof *torch);
-    if (!torch) {
-        rc = CONR_ENOMEM;
-        goto done;
+    TRY(tensors_open(path, &s.file));
+    find_names(&s);
+    int found = parts_in(net, &s) | (net->encoder_end ? PART_ENCODER : 0);
+    if (other_heads) {
+        TRY(check_kind(net, &s.file));
+        found &= PART_ENCODER | heads_fitting(net, &s.file);
     }
-    int found = parts_in(net, &file) | (net->encoder_end ? PART_ENCODER : 0);
-    if (other_heads) found &= PART_ENCODER | heads_fitting(net, &file);
-    for (int l = 0; l < net->n_layers; l++) {
-        place at[PLACES];
-        int n = found & part_of(net, l) ? places_of(net, l, at) : 0;
-        for (int i = 0; i < n; i++) {
-            TRY(take(&file, &at[i], torch));
-            const layer *x = &net->layer[l];
-            if (at[i].n_dims == 1)
-                memcpy((at[i].statistic ? new_running : new_w) + at[i].at, torch,
-                       at[i].count * sizeof *torch);
-            else
-                from_torch(torch, x->co, x->ci, x->k * x->k, new_w + at[i].at);
-        }
-    }
+    TRY(take_parts(net, &s, found, new_w, new_running));
     memcpy(w, new_w, net->n_weights * sizeof *w);
     memcpy(running, new_running, net->n_running * sizeof *running);
     if (parts) *parts = found;
 done:
-    free(torch);
     free(new_w);
     free(new_running);
-    tensors_close(&file);
+    tensors_close(&s.file);
     return rc;
 }
 

@@ -60,7 +60,7 @@ static char *text(bytes b) { /* never freed: this is a test */
 
 /* ---- the graph, as run ----------------------------------------------------------------------- */
 
-enum { VALUES = 512, INPUTS = 5 };
+enum { VALUES = 1024, INPUTS = 5 };
 
 typedef struct value {
     char *name;
@@ -396,6 +396,8 @@ static void resnets_run(void **state) {
     (void)state;
     the_file_gives_our_features(ENCODER_RESNET18, STEM_CIFAR, 3);
     the_file_gives_our_features(ENCODER_RESNET34, STEM_IMAGENET, 3);
+    the_file_gives_our_features(ENCODER_RESNET50, STEM_CIFAR, 3);
+    the_file_gives_our_features(ENCODER_RESNET101, STEM_IMAGENET, 3);
 }
 
 static void safetensors_have_torchvisions_names(void **state) {
