@@ -26,7 +26,7 @@ static const char *words_of(const flag *f) {
 
 /* Operands that are words instead of files. */
 static const char *operand_words(const verb *v) {
-    return !strcmp(v->name, "bench") ? "ops train neighbors kmeans" : NULL;
+    return !strcmp(v->name, "bench") ? "ops train neighbors kmeans feed" : NULL;
 }
 
 /* ---- bash ------------------------------------------------------------------------------------ */

@@ -580,6 +580,40 @@ CONR_API int conr_images_check(conr *c, conr_images *m, conr_on_count *on_count,
 /* As conr_check_output, for all files that the images are in, also those that cannot be read. */
 CONR_API int conr_images_check_output(const conr_images *m, const char *out);
 
+/* What a training on real images reaches beside the step alone. */
+typedef struct conr_bench_feed_options {
+    conr_bench_train_options
+        train;         /* a step of stage 1; byol, conr and channels are not looked at */
+    double blur;       /* probability, as the setting */
+    int device_images; /* MiB, as the setting */
+} conr_bench_feed_options;
+
+CONR_API conr_bench_feed_options conr_bench_feed_defaults(void); /* of the train options; 0, 0 */
+
+typedef struct conr_bench_feed_result {
+    conr_bench_train_result step; /* alone: on noise of the right size, as conr_bench_train */
+    double images;                /* in all */
+    double load;                  /* seconds to decode them */
+    const char *stored;           /* where the host has them: "memory", "cache file", "source" */
+    const char *fed; /* how they reach the device: "host" (views are made there), "device
+                                     memory", "streamed" */
+    double bytes;    /* of device memory that this takes */
+    double seconds;  /* per step, the mean of all steps */
+    int steps;
+    double waited;    /* of them, seconds per step that the trainer waited for images, */
+    double queueing;  /* and that its thread was busy otherwise */
+    double embedding; /* seconds per image without augmentation; 0: not measured, on the CPU */
+    struct {
+        const char *name;
+        double share; /* of the time of a step, as in step.part */
+    } part[12];
+    int n_parts;
+} conr_bench_feed_result;
+
+/* Decodes the images, times the step alone, then trains on them for train.seconds. */
+CONR_API int conr_bench_feed(conr *c, conr_images *images, const conr_bench_feed_options *o,
+                             conr_bench_feed_result *out);
+
 /* Raw pixels as features, the baseline of any clustering: each image is squashed to size x size and
  * becomes one row, pixel by pixel with channels last, values in [0,1].  Images whose pixels turn
  * out to be unreadable are dropped from m and counted there: call conr_images_about again.

@@ -52,7 +52,10 @@ expect 2 2 "takes no value" bench --json=1
 expect 2 2 "not a whole number" bench --threads two
 expect 2 2 "not a number" bench --seconds never
 expect 2 2 "no such benchmark" bench everything
-expect 2 2 "2 operands" bench ops ops
+expect 2 2 "takes no images" bench ops ops
+expect 2 2 "3 operands" bench feed a b
+expect 2 2 "no images given" bench feed
+expect 1 2 "nowhere" bench feed /nowhere
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
 expect 1 2 "matches no operation or shape" bench ops --device ref --only 17x17
@@ -120,6 +123,8 @@ expect 1 2 "is not empty" cluster "$folder" --clusters 2 --out "$folder/run" --s
 expect 2 2 "no such labels" info "$folder" --labels odd
 mkdir "$folder/empty"
 expect 1 2 "$folder/empty" info "$folder/empty"
+expect 0 1 "% of the step alone" bench feed "$(dirname "$0")/../samples/fashion-mnist" --encoder small \
+    --width 4 --size 16 --batch 8 --hidden 8 --features 4 --seconds 0
 expect 0 1 "NMI 0." kmeans "$(dirname "$0")/../samples/fashion-mnist" --clusters 10 --restarts 1 --out "$folder/s.npy"
 [ -e "$folder/x.npy" ] && { echo "a failed verb left a file behind"; failures=$((failures + 1)); }
 

@@ -1,6 +1,6 @@
 /* steps.c: benchmarks of training steps: forward + backward of a network (network), or a whole step
  * of BYOL or CoNR as the trainer does it, views included (trainer). */
-#include "train/train.h"
+#include "bench/bench.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -22,15 +22,14 @@ conr_bench_train_options conr_bench_train_defaults(void) {
                                       .seconds = 3};
 }
 
-/* What is timed.  steps: runs `count` steps and waits for them; recorded: as one recording, if the
- * device can, else operation by operation. */
+/* What is timed. */
 typedef struct timed {
     device *dev;
     ranks *ranks;
     float *dw; /* [n_weights], averaged over the ranks */
     size_t n_weights;
     double seconds; /* to repeat for */
-    int (*steps)(void *arg, int count, bool recorded);
+    bench_steps *steps;
     void *arg;
 } timed;
 
@@ -180,7 +179,7 @@ static int set_number(conr_settings *s, const char *key, int value) {
     return conr_settings_set(s, key, text);
 }
 
-static int trainer_bench_settings(const conr_bench_train_options *o, conr_settings *s) {
+int bench_settings(const conr_bench_train_options *o, conr_settings *s) {
     int rc = 0;
     TRY(conr_settings_set(s, "encoder", o->encoder));
     TRY(conr_settings_set(s, "stem", !strcmp(o->encoder, "small") ? "small" : o->stem));
@@ -207,7 +206,7 @@ static int open_trainer_bench(conr *c, const conr_bench_train_options *o, traine
     size_t row = (size_t)o->size * o->size * o->channels, n = (size_t)o->batch * BATCHES;
     *b = (trainer_bench){0};
     TRY(conr_settings_new(&s));
-    TRY(trainer_bench_settings(o, s));
+    TRY(bench_settings(o, s));
     b->pixels = memory_new("images", n * row, 1);
     b->store = (store){.n = (int64_t)n, .c = o->channels};
     b->store.image = memory_new("images", n, sizeof *b->store.image);
@@ -238,9 +237,9 @@ static void close_trainer_bench(trainer_bench *b) {
     free(b->pixels);
 }
 
-static int run_trainer_steps(void *arg, int count, bool recorded) {
+int bench_trainer_steps(void *arg, int count, bool recorded) {
     int rc = 0;
-    trainer *t = ((trainer_bench *)arg)->t;
+    trainer *t = arg;
     t->unrecorded = !recorded;
     for (int i = 0; i < count; i++) TRY(trainer_step(t));
     TRY(t->dev->op.sync(t->dev));
@@ -290,7 +289,7 @@ done:
  * for only once in 20 steps. */
 static int measure(const timed *x, conr_bench_train_result *r) {
     int rc = 0, count = x->dev->op.moment ? 20 : 1;
-    double start, parts[PROFILE_KINDS];
+    double start;
     TRY(x->steps(x->arg, 3, true)); /* warm up: pages, caches, choice of kernels, the recording */
     start = clock_now();
     r->seconds = 1e30;
@@ -306,12 +305,19 @@ static int measure(const timed *x, conr_bench_train_result *r) {
     }
     r->ranks = x->ranks->count;
     if (x->ranks->talks) TRY(measure_collectives(x, spent, r));
-    profile_start(x->dev);
-    start = clock_now();
-    rc = x->steps(x->arg, 3, false);
-    double total = clock_now() - start, known = 0;
-    profile_stop(x->dev, parts);
-    if (rc < 0) goto done;
+    TRY(bench_parts(x->dev, x->steps, x->arg, r));
+done:
+    return rc;
+}
+
+int bench_parts(device *dev, bench_steps *steps, void *arg, conr_bench_train_result *r) {
+    double parts[PROFILE_KINDS], known = 0;
+    profile_start(dev);
+    double start = clock_now();
+    int rc = steps(arg, 3, false);
+    double total = clock_now() - start;
+    profile_stop(dev, parts);
+    if (rc < 0) return rc;
     r->n_parts = 0;
     for (int i = 0; i < PROFILE_KINDS; i++) {
         if (parts[i] == 0) continue;
@@ -321,8 +327,7 @@ static int measure(const timed *x, conr_bench_train_result *r) {
     }
     r->part[r->n_parts].name = "the rest";
     r->part[r->n_parts++].share = (total - known) / total;
-done:
-    return rc;
+    return 0;
 }
 
 /* Multiply-adds of the forward pass of one image through the layers before `end`. */
@@ -360,8 +365,9 @@ done:
 static int bench_trainer(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
     int rc = 0;
     trainer_bench b = {0};
-    timed x = {.dev = c->dev, .seconds = o->seconds, .steps = run_trainer_steps, .arg = &b};
+    timed x = {.dev = c->dev, .seconds = o->seconds, .steps = bench_trainer_steps};
     TRY(open_trainer_bench(c, o, &b));
+    x.arg = b.t;
     x.ranks = &c->ranks, x.dw = b.t->dw, x.n_weights = b.t->net.n_weights;
     TRY(measure(&x, out));
     out->flops = step_flops(&b.t->net, 2 * o->batch, true);

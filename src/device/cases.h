@@ -20,6 +20,7 @@ typedef enum case_op {
     CASE_MEAN_POOL,
     CASE_MEAN_POOL_BACK,
     CASE_NOISE,
+    CASE_VIEWS,
     /* on floats */
     CASE_GEMM,
     CASE_ROWS,
@@ -48,7 +49,10 @@ typedef enum case_op {
  *   sgd             1 average first
  *   pull, contrast  bits: 1 neighbors, 2 weights
  *   prototypes      1 some rows take no part
- *   boundary        bits: 1 ties, 2 over the batch */
+ *   boundary        bits: 1 ties, 2 over the batch
+ *   views           of images of up to w x h pixels and ci channels, co pixels wide; k: view 0, 1,
+ *                   2 (none); stride: the short side; bits: 1 blur, 2 solarize, 4 all images have
+ *                   the largest size, 8 crops as in stage 2 */
 typedef struct op_case {
     case_op op;
     int check_n, time_n; /* images or rows when checked and when timed */

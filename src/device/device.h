@@ -56,6 +56,15 @@ typedef struct step_values {
 typedef struct recording recording;
 
 struct views_job; /* views/job.h */
+struct views_row;
+
+/* Memory in `slots` equal parts that the host fills while operations run.  Slot i is at i*bytes. */
+typedef struct ferry {
+    int slots;
+    size_t bytes;
+    unsigned char *host; /* written by the host */
+    unsigned char *on;   /* device memory; the same as `host` if the device has host_memory */
+} ferry;
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
@@ -355,10 +364,28 @@ typedef struct device_ops {
 
     /* ---- views ---- */
 
-    /* Optional (NULL: make views on the host and upload them): view 0 or 1, or 2 for no
-     * randomness, of the images ids [n], in the epoch of `at`.  out: [n,size,size,c]. */
+    /* View 0 or 1 of n images in the epoch of `at`, or 2: the images without randomness.
+     * views/pixels.h is the definition.  rows: [n], where the images are; out: [n,size,size,c]. */
     int (*views)(device *dev, const step_values *at, const struct views_job *job,
-                 const int32_t *ids, int n, int view, act *out);
+                 const struct views_row *rows, int n, int view, act *out);
+    /* Whether it can; if not (views that are very large, or blurred and large), make them on the
+     * host.  job->pixels is not looked at. */
+    bool (*views_takes)(device *dev, const struct views_job *job);
+
+    /* ---- a ferry ----
+     *
+     * Brings bytes to the device beside the queue.  Of each slot in turn: fill, send, take, done.
+     * fill and send may be called by any thread, but by one at a time for a slot. */
+
+    int (*ferry_new)(device *dev, int slots, size_t bytes, ferry **out);
+    void (*ferry_free)(device *dev, ferry *f);          /* NULL is fine */
+    int (*ferry_fill)(device *dev, ferry *f, int slot); /* waits until the host may write it */
+    int (*ferry_send)(device *dev, ferry *f, int slot, size_t bytes); /* after the operations that
+                                                                       `done` marked */
+    int (*ferry_take)(device *dev, ferry *f,
+                      int slot); /* operations queued from now on see what was
+                                                         sent */
+    int (*ferry_done)(device *dev, ferry *f, int slot); /* those queued until now were the last */
 
     /* ---- weights ---- */
 

@@ -131,9 +131,9 @@ TIMED(PROFILE_NEIGHBORS, neighbors,
        void *work),
       (dev, f, n, d, o, ids, work))
 TIMED(PROFILE_VIEWS, views,
-      (device * dev, const step_values *at, const struct views_job *job, const int32_t *ids, int n,
-       int view, act *out),
-      (dev, at, job, ids, n, view, out))
+      (device * dev, const step_values *at, const struct views_job *job,
+       const struct views_row *rows, int n, int view, act *out),
+      (dev, at, job, rows, n, view, out))
 TIMED(PROFILE_VIEWS, act_from, (device * dev, const float *x, size_t count, act *out),
       (dev, x, count, out))
 
@@ -150,7 +150,7 @@ void profile_start(device *dev) {
     PUT(rows_normalize), PUT(rows_normalize_back), PUT(sgd), PUT(pull), PUT(boundary);
     PUT(act_from);
     if (real.neighbors) PUT(neighbors);
-    if (real.views) PUT(views);
+    PUT(views);
 #undef PUT
 }
 

@@ -203,4 +203,5 @@ void device_ref_ops(device_ops *op) {
     ref_layers(op);
     ref_losses(op);
     ref_prototypes(op);
+    ref_views_ops(op);
 }

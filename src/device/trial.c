@@ -110,6 +110,7 @@ static const struct {
     [CASE_MEAN_POOL] = {trial_open_pool, trial_run_pool},
     [CASE_MEAN_POOL_BACK] = {trial_open_pool, trial_run_pool},
     [CASE_NOISE] = {trial_open_noise, trial_run_noise},
+    [CASE_VIEWS] = {trial_open_views, trial_run_views},
     [CASE_GEMM] = {trial_open_rows, trial_run_rows},
     [CASE_ROWS] = {trial_open_rows, trial_run_rows},
     [CASE_ROWS_BACK] = {trial_open_rows, trial_run_rows},

@@ -1,9 +1,11 @@
 /* trial.h: inside a trial (cases.h): its memory, the drawing of its operands (trial.c), and how
- * each group of operations is set up and run (trial_layers.c, trial_rows.c). */
+ * each group of operations is set up and run (trial_layers.c, trial_rows.c,
+ * trial_views.c). */
 #ifndef CONR_TRIAL_H
 #define CONR_TRIAL_H
 
 #include "device/cases.h"
+#include "views/job.h"
 
 enum { SLOTS = 24, OUTPUTS = 6 };
 
@@ -37,6 +39,9 @@ struct trial {
     float *queue, *logits, *loss;
     int32_t *ids, *label;
     step_values *at;
+    views_job job;
+    unsigned char *bytes;
+    views_row *rows;
 };
 
 /* Device memory that is freed with the trial. */
@@ -69,5 +74,7 @@ int trial_open_noise(trial *t);
 int trial_run_noise(trial *t);
 int trial_open_confident(trial *t);
 int trial_run_confident(trial *t);
+int trial_open_views(trial *t);
+int trial_run_views(trial *t);
 
 #endif

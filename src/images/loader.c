@@ -65,6 +65,12 @@ int loader_row(const loader_options *o, int i) {
     return i / mine * part + o->rank * mine + i % mine;
 }
 
+void loader_own(const loader_options *o, int64_t n, uint32_t epoch, int64_t step, int32_t *ids) {
+    rng_order order = rng_order_make(o->seed, epoch, (uint32_t)n);
+    for (int i = 0; i < o->batch / o->ranks; i++)
+        ids[i] = (int32_t)image_at(o, &order, step * o->batch + loader_row(o, i));
+}
+
 /* Both views of image `i` of batch `b`. */
 static int make_views(const loader *l, pixels *p, int64_t b, int i) {
     int rc = 0;

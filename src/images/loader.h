@@ -38,6 +38,9 @@ typedef struct loader loader;
 /* The images of a step, ids [batch], over all ranks, as a loader takes them from n. */
 void loader_order(const loader_options *o, int64_t n, uint32_t epoch, int64_t step, int32_t *ids);
 
+/* The same for this rank alone, ids [batch/ranks]. */
+void loader_own(const loader_options *o, int64_t n, uint32_t epoch, int64_t step, int32_t *ids);
+
 /* The row of the whole batch that is row i of this rank. */
 int loader_row(const loader_options *o, int i);
 

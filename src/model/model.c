@@ -260,15 +260,16 @@ static int open_embedder(device *dev, const conr_model *m, const store *s, int n
                                .batch = n,
                                .ranks = 1,
                                .parts = 1,
-                               .workers = 1,
+                               .workers = dev->threads > 1 ? dev->threads / 2 : 1,
                                .ahead = 1,
                                .policy = draw_policy_default(),
                                .norm = m->norm},
                       .short_side = m->short_side};
-    pass_options p = {.n = n, .groups = 1, .passes = 1, .end = m->net.projector_end};
-    size_t rows = (size_t)n * (size_t)d * sizeof(float);
+    pass_options p = {.groups = 1, .passes = 1, .end = m->net.projector_end};
     TRY(ranks_open(&e->ranks));
     TRY(feed_open(dev, s, &f, &e->feed));
+    n = p.n = e->feed.plain; /* at once; may be more than asked for */
+    size_t rows = (size_t)n * (size_t)d * sizeof(float);
     TRY(pass_new(dev, &e->ranks, &m->net, &p, &e->pass));
     TRY(dev->op.alloc(dev, m->net.n_weights * sizeof(float), (void **)&e->at.w));
     TRY(dev->op.alloc(dev, (m->net.n_running + 1) * sizeof(float), (void **)&e->at.running));
@@ -310,6 +311,7 @@ int conr_embed(conr *c, const conr_model *m, conr_images *images, float **featur
     *features = memory_new("features", (size_t)s.n * (size_t)width, sizeof **features);
     TRY(*features ? 0 : CONR_ENOMEM);
     TRY(open_embedder(dev, m, &s, batch, width, &e));
+    batch = e.feed.plain;
     for (int64_t first = 0; first < s.n; first += batch) {
         int64_t count = s.n - first < batch ? s.n - first : batch;
         TRY(device_report(dev, "embedding", first, s.n));

@@ -104,6 +104,7 @@
     /* work */ \
     X(T, INT, accumulate, 1, 1, 100000, "parts that a batch is split into, to save memory (gradient accumulation)") \
     X(T, BOOL, recompute, false, "save memory: recompute some activations in the backward pass") \
+    X(T, INT, device_images, 0, 0, 100000000, "MiB of a GPU's memory that the images may take; if they need more, they are streamed to it; 0: a third of it") \
     X(T, INT, eval_every, 10, 0, 1000000, "epochs between evaluations; 0: only at the end of each stage") \
     X(T, BOOL, baseline, true, "at the end, also cluster the built-in descriptor, to compare with") \
     X(T, INT, checkpoint_every, 10, 1, 1000000, "epochs between checkpoints") \

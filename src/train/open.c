@@ -225,7 +225,8 @@ static int open_feed(trainer *t, const pixels_norm *norm) {
                                .policy = policy_of(o, o->crop_scale),
                                .later = policy_of(o, o->stage2_crop_scale),
                                .norm = *norm},
-                      .short_side = o->short_side};
+                      .short_side = o->short_side,
+                      .most = (uint64_t)o->device_images << 20};
     return feed_open(t->dev, t->store, &f, &t->feed);
 }
 

@@ -24,6 +24,15 @@ draw_policy draw_policy_default(void) {
     return p;
 }
 
+/* Both sides of a crop are rounded, by at most half a pixel, from sides whose ratio is within the
+ * policy's; so is the one side of the fallback. */
+void draw_box(const draw_policy *p, int *w, int *h) {
+    double wide = ((double)*h + 0.5) * (double)p->ratio_high * 1.00001 + 0.5;
+    double tall = ((double)*w + 0.5) / (double)p->ratio_low * 1.00001 + 0.5;
+    if (wide < *w) *w = (int)wide;
+    if (tall < *h) *h = (int)tall;
+}
+
 draw draw_view(const draw_policy *p, uint64_t seed, uint32_t epoch, uint32_t image, uint32_t view,
                int width, int height) {
     return draw_make(p, seed, epoch, image, view, width, height);

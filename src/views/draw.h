@@ -42,6 +42,9 @@ typedef struct draw {
 draw_policy draw_policy_default(void);
 void draw_policy_ratio(draw_policy *p, double low, double high);
 
+/* The widest and the tallest crop of an image of *w x *h pixels: no wider or taller than that. */
+void draw_box(const draw_policy *p, int *w, int *h);
+
 /* The draw for a view (RNG_VIEW_A or RNG_VIEW_B) of image `image`, which has width x height
  * pixels. */
 draw draw_view(const draw_policy *p, uint64_t seed, uint32_t epoch, uint32_t image, uint32_t view,

@@ -106,13 +106,33 @@ static void same_bits_everywhere(void **state) {
     if (hash != DRAWS_HASH) fail_msg("draws hash to 0x%llx", (unsigned long long)hash);
 }
 
+/* No crop is larger than draw_box says, and some come close. */
+static void boxes_hold_all_crops(void **state) {
+    (void)state;
+    const int sizes[][2] = {{32, 32}, {300, 200}, {20, 3000}, {3000, 20}, {1, 40}, {40, 1}, {7, 5}};
+    const double ratios[][2] = {{3.0 / 4, 4.0 / 3}, {1, 1}, {0.01, 100}, {2, 3}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t k = 0; k < sizeof ratios / sizeof *ratios; k++) {
+            draw_policy p = draw_policy_default();
+            draw_policy_ratio(&p, ratios[k][0], ratios[k][1]);
+            int w = sizes[i][0], h = sizes[i][1], widest = 0, tallest = 0;
+            draw_box(&p, &w, &h);
+            assert_true(w <= sizes[i][0] && h <= sizes[i][1]);
+            for (uint32_t n = 0; n < 4000; n++) {
+                draw d = draw_view(&p, 5, 0, n, RNG_VIEW_A, sizes[i][0], sizes[i][1]);
+                if (d.w > widest) widest = d.w;
+                if (d.h > tallest) tallest = d.h;
+            }
+            assert_true(widest <= w && tallest <= h);
+            if (k < 2) assert_true(1.3 * widest + 2 >= w && 1.3 * tallest + 2 >= h);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_everywhere),
-        cmocka_unit_test(draws_belong_to_the_datum),
-        cmocka_unit_test(boxes_fit),
-        cmocka_unit_test(fallback_is_central),
-        cmocka_unit_test(probabilities),
+        cmocka_unit_test(boxes_hold_all_crops),      cmocka_unit_test(same_bits_everywhere),
+        cmocka_unit_test(draws_belong_to_the_datum), cmocka_unit_test(boxes_fit),
+        cmocka_unit_test(fallback_is_central),       cmocka_unit_test(probabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

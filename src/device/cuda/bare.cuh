@@ -43,6 +43,11 @@ extern "C" void *cuda_stream(device *dev) {
     return stream;
 }
 
+extern "C" size_t cuda_shared_memory(device *dev) {
+    (void)dev;
+    return 48 * 1024; /* what every GPU has; views, which ask, are not checked here */
+}
+
 extern "C" int cuda_check(int error, const char *what) {
     if (error) printf("%s: %s\n", what, cudaGetErrorString((cudaError_t)error));
     return error ? -1 : 0;

@@ -14,6 +14,7 @@
 
 int cuda_check(int error, const char *what) {
     if (!error) return 0;
+    cudaGetLastError(); /* it is reported here: the next launch shall not find it again */
     return fail(error == cudaErrorMemoryAllocation ? CONR_ENOMEM : CONR_EDEVICE, "cuda, %s: %s; %s",
                 what, cudaGetErrorString((cudaError_t)error),
                 error == cudaErrorMemoryAllocation ? "use a smaller batch or free memory on the GPU"
@@ -25,6 +26,7 @@ int cuda_check(int error, const char *what) {
 void *cuda_stream(device *dev) { return own_of(dev)->stream; }
 int cuda_processors(device *dev) { return own_of(dev)->processors; }
 int cuda_generation(device *dev) { return own_of(dev)->generation; }
+size_t cuda_shared_memory(device *dev) { return own_of(dev)->shared; }
 unsigned *cuda_counters(device *dev) { return own_of(dev)->counters; }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -450,6 +452,7 @@ int device_cuda_open(device *dev, const char *name) {
     own->index = index;
     own->processors = found.multiProcessorCount;
     own->generation = 10 * found.major + found.minor;
+    own->shared = found.sharedMemPerBlockOptin;
     snprintf(own->words, sizeof own->words, "cuda:%d, %.40s, %s", index, found.name,
              f32 ? "fp32" : "bf16");
     dev->name = "cuda";
@@ -478,6 +481,7 @@ int device_cuda_open(device *dev, const char *name) {
     cuda_norm_ops(&dev->op);
     cuda_conv_ops(&dev->op);
     cuda_feature_ops(&dev->op);
+    cuda_ferry_ops(&dev->op);
     TRY(CUDA(StreamCreateWithFlags(&own->home, cudaStreamNonBlocking)));
     own->stream = own->home;
     TRY(CUDA(EventCreateWithFlags(&own->moved, cudaEventDisableTiming)));

@@ -19,6 +19,8 @@ int cuda_check(int error, const char *what);
 /* Multiprocessors (SMs) of the device, and its compute capability: 90 for 9.0. */
 int cuda_processors(device *dev);
 int cuda_generation(device *dev);
+/* Bytes of shared memory that a block may have. */
+size_t cuda_shared_memory(device *dev);
 
 /* `bytes` of device memory for one operation at a time, zeroed when new.  It grows on demand; the
  * plain run that precedes a recording makes it large enough.  What was handed out stays valid. */
@@ -89,6 +91,7 @@ int cuda_plain_back_filter(device *dev, const conv_plan *p, const act *x, const 
 void cuda_conv_ops(device_ops *op);    /* convolutions */
 void cuda_norm_ops(device_ops *op);    /* batch norm */
 void cuda_basic_ops(device_ops *op);   /* activations, pools, weights */
+void cuda_ferry_ops(device_ops *op);   /* uploads beside the queue */
 void cuda_feature_ops(device_ops *op); /* rows, choice, losses, neighborhoods, views */
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* features_test.cu: rows, choices, losses, neighborhoods and views on the GPU against the reference
+/* features_test.cu: rows, choices, losses and neighborhoods on the GPU against the reference
  * and the CPU, and how long they take.  Needs a GPU: make test-cuda.
  *
  *     features_test         everything
@@ -8,9 +8,7 @@
 extern "C" {
 #include "device/cases.h"
 #include "neighbors/neighbors.h"
-#include "views/job.h"
 }
-#include <cuda_bf16.h>
 
 /* ---- the list of cases ----------------------------------------------------------------------- */
 
@@ -166,96 +164,6 @@ static void check_neighbors() {
     }
 }
 
-/* ---- views ----------------------------------------------------------------------------------- */
-
-typedef struct view_case {
-    int n, h, w, c, size;
-    float blur, solarize, scale_low;
-    int bf16;
-} view_case;
-
-static void check_view_case(const view_case *c) {
-    size_t one = (size_t)c->h * c->w * c->c, area = (size_t)c->size * c->size * c->c;
-    int images = c->n + 5;
-    unsigned char *pixels_host = (unsigned char *)malloc(one * images);
-    int32_t *ids = (int32_t *)malloc(c->n * sizeof *ids);
-    rng r = rng_at(3, 0, (uint32_t)c->size, RNG_TEST);
-    for (size_t i = 0; i < one * images; i++) /* smooth in places, noise in others */
-        pixels_host[i] = (unsigned char)(i % 5 ? 127 + 100 * sin(i * 0.01) + rng_below(&r, 28)
-                                               : rng_below(&r, 256));
-    for (int i = 0; i < c->n; i++) ids[i] = (i * 3 + 1) % images;
-    views_job job = {};
-    job.h = c->h, job.w = c->w, job.c = c->c, job.size = c->size, job.seed = 0x1234567890ull;
-    job.policy = draw_policy_default();
-    job.policy.blur = c->blur, job.policy.solarize = c->solarize;
-    job.policy.scale_low = c->scale_low;
-    for (int k = 0; k < 3; k++) job.norm.mean[k] = 0.4f + 0.05f * k, job.norm.deviation[k] = 0.2f;
-    job.pixels = on_gpu(pixels_host, one * images);
-    int32_t *ids_on = on_gpu(ids, c->n);
-    step_values at = {};
-    at.epoch = 9;
-    step_values *at_on = on_gpu(&at, 1);
-    gpu.type = c->bf16 ? ACT_BF16 : ACT_F32, gpu.act_size = c->bf16 ? 2 : 4;
-    char *out = on_gpu((char *)NULL, area * c->n * gpu.act_size);
-    float *want = (float *)malloc(area * sizeof *want);
-    pixels *tools;
-    CHECK(pixels_new(c->size, c->c, &tools));
-    for (int view = 0; view < (c->h == c->size && c->w == c->size ? 3 : 2); view++) {
-        double largest = 0, sum = 0;
-        CHECK(cudaMemset(out, 0xff, area * c->n * gpu.act_size));
-        CHECK(gpu.op.views(&gpu, at_on, &job, ids_on, c->n, view, (act *)out));
-        char *got = on_host(out, area * c->n * gpu.act_size);
-        int checked = c->n < 64 ? c->n : 64;
-        for (int i = 0; i < checked; i++) {
-            const unsigned char *image = pixels_host + one * ids[i];
-            draw d = draw_view(&job.policy, job.seed, at.epoch, (uint32_t)ids[i], (uint32_t)view,
-                               c->w, c->h);
-            if (view < 2)
-                CHECK(pixels_view(tools, image, c->w, c->h, &d, &job.norm, want));
-            else
-                CHECK(pixels_plain(tools, image, c->w, c->h, 0, &job.norm, want));
-            for (size_t p = 0; p < area; p++) {
-                float x = c->bf16 ? __bfloat162float(((__nv_bfloat16 *)got)[i * area + p])
-                                  : ((float *)got)[i * area + p];
-                double e = fabs((double)x - want[p]);
-                /* solarize jumps at 0.5, where rounding may decide */
-                bool edge = c->solarize > 0 && fabs(e - 0) > 1e-3 &&
-                            fabs(want[p] * 0.2 + job.norm.mean[p % c->c] - 0.5) < 1e-4;
-                if (!(e <= largest) && !edge) largest = e;
-                sum += e;
-            }
-        }
-        double us = time_us(
-            [&] { CHECK(gpu.op.views(&gpu, at_on, &job, ids_on, c->n, view, (act *)out)); });
-        printf(
-            "view %d of %d images %dx%dx%d -> %d, blur %.1f%s: %8.1f us, largest error %.1e, mean "
-            "%.1e\n",
-            view, c->n, c->h, c->w, c->c, c->size, c->blur, c->bf16 ? " bf16" : "", us, largest,
-            sum / ((double)area * checked));
-        /* hue turns a rounding of 1e-7 into some 1e-5 if a pixel is almost gray; deviation 0.2 */
-        expect(largest < (c->bf16 ? 2e-2 : 2e-4) &&
-                   sum / ((double)area * checked) < (c->bf16 ? 5e-3 : 2e-6),
-               "views");
-        free(got);
-    }
-    gpu.type = ACT_F32, gpu.act_size = 4;
-    pixels_free(tools);
-    free(pixels_host), free(ids), free(want);
-    cudaFree((void *)job.pixels), cudaFree(ids_on), cudaFree(at_on), cudaFree(out);
-}
-
-static void check_views() {
-    static const view_case list[] = {
-        {256, 32, 32, 3, 32, 0, 0, 0.08f, 0},       {256, 32, 32, 3, 32, 0, 0, 0.08f, 1},
-        {256, 32, 32, 3, 32, 0.5f, 0.3f, 0.45f, 0}, {256, 28, 28, 1, 28, 0, 0, 0.08f, 0},
-        {64, 28, 28, 1, 28, 0.5f, 0.5f, 0.08f, 0},  {64, 64, 64, 3, 64, 0, 0, 0.08f, 0},
-        {64, 96, 96, 3, 96, 0, 0, 0.08f, 1},        {16, 50, 40, 3, 32, 0, 0, 0.08f, 0},
-        {16, 256, 256, 3, 224, 0.5f, 0, 0.08f, 0},  {8, 300, 200, 3, 64, 0.5f, 0, 0.3f, 0},
-        {8, 7, 5, 3, 3, 0.5f, 0, 0.3f, 0},          {4, 9, 9, 1, 1, 0.5f, 0, 0.3f, 0},
-    };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) check_view_case(&list[i]);
-}
-
 /* ---- a stage-2 half step --------------------------------------------------------------------- */
 
 static void time_step() {
@@ -292,7 +200,6 @@ int main(int argc, char **argv) {
     check_ties();
     check_rows();
     check_neighbors();
-    check_views();
     time_step();
     printf("%d wrong\n", wrong);
     return wrong != 0;

@@ -27,6 +27,7 @@ typedef struct cuda_workspace {
 
 typedef struct cuda_own {
     int index, processors, generation;
+    size_t shared;           /* memory that a block may have */
     cudaStream_t stream;     /* where operations are queued: home, or one of the caller */
     cudaStream_t home;       /* created and destroyed by this device */
     cudaStream_t dnn_stream; /* the one last set for dnn */
