@@ -744,6 +744,48 @@ CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *label
 /* Fails if conr_sort_images would refuse the folder: for use before long work. */
 CONR_API int conr_sort_check(const char *folder);
 
+/* ---- pretrained encoders --------------------------------------------------------------------- */
+
+/* A network that somebody trained, read from a safetensors file and recognized by the names of its
+ * tensors (docs/encoders.md): vision transformers (timm, DeiT, DINO, DINOv2, CLIP, SigLIP). */
+typedef struct conr_encoder conr_encoder;
+
+/* Strings belong to the encoder. */
+typedef struct conr_encoder_info {
+    const char *path;     /* of the file, absolute if that is known */
+    const char *family;   /* "DINOv2" */
+    const char *form;     /* whose names the file has: "Hugging Face", "timm", ... */
+    const char *network;  /* "ViT-S/14 with 4 registers" */
+    const char *type;     /* of most of its numbers: "F32", "F16", "BF16" */
+    const char *settings; /* all, as KEY=VALUE separated by blanks; given back, the same result */
+    const char *pool, *gelu; /* what becomes the features; "exact", "quick", "tanh" */
+    int64_t weights;         /* numbers */
+    int features;            /* d */
+    int size;                /* of the images it sees, in pixels */
+    int resize;              /* their short side is resized to this, and the center cut out; 0: they
+                                are squashed */
+    const char *filter;      /* "bicubic", "bilinear" */
+    float mean[3], deviation[3]; /* of values in [0,1]: (x - mean) / deviation */
+    uint64_t checksum;           /* XXH64 of the file */
+} conr_encoder_info;
+
+/* Opens a file on the device of c, which must stay open as long.  settings: "KEY=VALUE", ended by
+ * NULL, in place of what is known of the family: size, resize, filter, mean, deviation, pool, gelu,
+ * heads; NULL: none.  CONR_EFORMAT: it is not a network that is known, or not whole.  *out is
+ * released by conr_encoder_close. */
+CONR_API int conr_encoder_open(conr *c, const char *path, const char *const *settings,
+                               conr_encoder **out);
+CONR_API void conr_encoder_close(conr_encoder *e); /* NULL is fine */
+CONR_API void conr_encoder_about(const conr_encoder *e, conr_encoder_info *out);
+
+/* 1: the file is a safetensors file that conr did not write as a model; 0: it is something else. */
+CONR_API int conr_is_encoder(const char *path);
+
+/* Features of all images, scaled to length 1.  Images that turn out to be unreadable are dropped
+ * from `images` and counted there.  *features [n,d] is released by conr_free. */
+CONR_API int conr_encode(conr *c, conr_encoder *e, conr_images *images, float **features,
+                         int64_t *n, int64_t *d);
+
 /* ---- runs made from features ----------------------------------------------------------------- */
 
 typedef struct conr_features_options {
