@@ -802,9 +802,10 @@ typedef struct conr_features_options {
     uint64_t seed;                    /* at most 2147483647 */
     conr_images_options selection;    /* that the images were opened with, for later reports */
     int no_report;                    /* 1: do not write report.html; conr_report can do so later */
+    conr_encoder *encoder;            /* in place of features: images go through it; NULL: none */
 } conr_features_options;
 
-/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */
+/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1, no encoder */
 CONR_API conr_features_options conr_features_defaults(void);
 
 typedef struct conr_features_result {
@@ -824,7 +825,8 @@ typedef struct conr_features_result {
  * head.safetensors (if refined) in place of model and checkpoint.
  *   images    whose features they are, row by row; NULL: none, and a report without pictures.
  *             Their labels score the result.
- *   features  [n,d]; NULL: the images are described (conr_describe; unreadable ones are dropped)
+ *   features  [n,d]; NULL: the images go through o->encoder (conr_encode) or, without one, are
+ *             described (conr_describe); unreadable ones are dropped
  *   names     [n], for labels.csv, without images; NULL: FILE#0, FILE#1, ... after o->from
  * A call that fails or is stopped can be repeated with the same folder. */
 CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *features, int64_t n,
@@ -845,8 +847,8 @@ typedef struct conr_clustering conr_clustering;
 
 /* Strings belong to the clustering. */
 typedef struct conr_clustering_info {
-    const char *takes;  /* "features": somebody's; "hog", "model": images, through the descriptor or
-                           the trained model */
+    const char *takes;  /* "features": somebody's; "hog", "model", "encoder": images, through the
+                           descriptor, the trained model or a pretrained encoder */
     const char *method; /* "kmeans", "graph" */
     const char *refine; /* "none", "conaff" */
     const char *from;   /* the file or the run that it was made from; "": not known */
@@ -859,6 +861,11 @@ typedef struct conr_clustering_info {
 CONR_API int conr_clustering_open(conr *c, const char *run, conr_clustering **out);
 CONR_API void conr_clustering_close(conr_clustering *m); /* NULL is fine */
 CONR_API void conr_clustering_about(const conr_clustering *m, conr_clustering_info *out);
+
+/* For a run that takes images through a pretrained encoder: where its weights are now.  They are
+ * otherwise looked for where they were; in either case they must be the same file, by its checksum.
+ * Opened when images are embedded first. */
+CONR_API int conr_clustering_set_encoder(conr_clustering *m, const char *path);
 
 /* Setting i = 0, 1, ... of a run made from features, key and value as in its options.yaml.  Returns
  * 0 past the last one (and for a training), else nonzero.  Valid until the next call in the same
@@ -873,8 +880,8 @@ CONR_API int conr_clustering_embed(conr *c, const conr_clustering *m, const floa
 
 /* The same for images, if the run takes images.  Unreadable ones are dropped from `images`.  *out
  * [n,width] is released by conr_free. */
-CONR_API int conr_clustering_images(conr *c, const conr_clustering *m, conr_images *images,
-                                    float **out, int64_t *n);
+CONR_API int conr_clustering_images(conr *c, conr_clustering *m, conr_images *images, float **out,
+                                    int64_t *n);
 
 /* The clusters of embedded rows [n,width]: labels, distances (1 - cos to the centroid) and boundary
  * ratios: [n]. */
