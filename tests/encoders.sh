@@ -66,6 +66,7 @@ write('nan.safetensors', [t[:3] + [math.nan] if t[0] == 'layernorm.bias' else t 
 whole = open('dino.safetensors', 'rb').read()
 open('cut.safetensors', 'wb').write(whole[:len(whole) // 2])
 open('text.safetensors', 'w').write('these are no weights\n')
+write('flat.safetensors', [t[:2] + [0, 0] if t[0] == 'layernorm.weight' else t for t in dino])
 write('resnet.safetensors', [['conv1.weight', [64, 3, 7, 7], 1, 0]])
 P
 
@@ -125,10 +126,12 @@ refused 1 "is not the file that the run was made with" assign run photos --out x
 mv moved.safetensors dino.safetensors
 says "takes" info run
 
-# Random weights are told.
-"$conr" cluster photos --encoder dino.safetensors --clusters 3 --threads 2 --out warned >out 2>err
+# A network that gives nothing is told from one that does.
+"$conr" cluster photos --encoder flat.safetensors --clusters 3 --threads 2 --refine none --out warned >out 2>err
 grep -q "ViT-128x2/14 (Hugging Face names), 128 features" err || complain "the network is not shown: $(cat err)"
-grep -q '"descriptor_wins":true' warned/log.jsonl && { grep -q "look untrained" err || complain "no warning: $(cat err)"; }
+grep -q "look untrained.*NMI 1.000" err || complain "no warning: $(cat err)"
+grep -q '"descriptor_wins":true' warned/log.jsonl || complain "the log does not say who wins"
+grep -q '"descriptor_wins":false' run/log.jsonl || complain "features that tell the classes apart lose"
 
 refused 2 "leave one of them out" cluster photos --encoder dino.safetensors --features a.npy --clusters 3 --out x
 refused 2 "give SRC, too" cluster --encoder dino.safetensors --clusters 3 --out x
@@ -146,7 +149,7 @@ refused 1 "was not made with a pretrained network" assign hog photos --encoder d
 refused 1 "dino.safetensors" embed photos --encoder dino.safetensors --out dino.safetensors
 
 # Ctrl-C: exit 130, and nothing that looks finished; the same command then goes through.
-timeout --preserve-status -s INT 1 "$conr" cluster photos --encoder dino.safetensors --encoder-set size=1792 --clusters 3 --threads 2 --out stopped >out 2>err
+timeout --preserve-status -s INT 0.5 "$conr" cluster photos --encoder dino.safetensors --encoder-set size=1792 --clusters 3 --threads 2 --out stopped >out 2>err
 got=$?
 [ "$got" = 130 ] || complain "stopped: exit $got: $(cat err)"
 [ -e stopped/DONE ] && complain "stopped: looks finished"
