@@ -14,6 +14,8 @@
 static const flag flags[] = {
     {"out", "F.csv", NULL, "the CSV file to write: path,cluster,distance,boundary[,label]"},
     {"paths", "P.txt", NULL, "for features: the path of each row, one per line"},
+    {"encoder", "W.safetensors", NULL,
+     "for a run of a pretrained network whose weights were moved: where they are"},
     SORT_FLAGS,
     DATA_FLAGS,
     {0},
@@ -85,7 +87,7 @@ static int assign(const arguments *a, conr *c, const conr_clustering *k, const f
     return rc;
 }
 
-static int assign_images(const arguments *a, conr *c, const conr_clustering *k) {
+static int assign_images(const arguments *a, conr *c, conr_clustering *k) {
     conr_images_options io;
     conr_images_info before;
     conr_images *m = NULL;
@@ -95,6 +97,8 @@ static int assign_images(const arguments *a, conr *c, const conr_clustering *k) 
     if (flag_on(a, "paths"))
         return usage_error("--paths: names rows of features; leave it out, %s takes images",
                            operand(a, 0));
+    if (flag_on(a, "encoder") && conr_clustering_set_encoder(k, flag_text(a, "encoder")) < 0)
+        return library_error();
     if ((rc = data_options(a, &io)) || (rc = data_open(c, operand(a, 1), &io, &m)) ||
         (rc = data_refuse_output(flag_text(a, "out"), operand(a, 0), m)))
         goto done;
@@ -117,6 +121,9 @@ static int assign_features(const arguments *a, conr *c, const conr_clustering *k
     int64_t n;
     paths p = {0};
     int rc;
+    if (flag_on(a, "encoder"))
+        return usage_error("--encoder: is for images, but %s takes features; leave it out",
+                           operand(a, 0));
     if (flag_on(a, "sort-into"))
         return usage_error("--sort-into: needs images, but %s takes features; sort by the CSV file",
                            operand(a, 0));

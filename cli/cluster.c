@@ -6,6 +6,7 @@
 
 #include "conr.h"
 #include "data.h"
+#include "encoder.h"
 #include "features.h"
 #include "progress.h"
 #include "recipe.h"
@@ -21,6 +22,7 @@ static const flag flags[] = {
     {"out", "RUN", NULL, "the run folder to create"},
     {"budget", "TIME", NULL, "choose the number of epochs to take about this long: 10m, 2h"},
     FEATURES_FLAGS,
+    ENCODER_FLAGS,
     SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
@@ -166,6 +168,7 @@ static int run(const arguments *a) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (flag_on(a, others[i]))
             return usage_error("--%s: is for features; give --features F.npy, too", others[i]);
+    if ((rc = encoder_check_flags(a, false))) return rc;
     if (!operand(a, 0)) return usage_error("SRC: is missing; give images, or --features F.npy");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
         (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &budget))) ||
@@ -188,7 +191,8 @@ static int run(const arguments *a) {
 
 const verb verb_cluster = {
     .name = "cluster",
-    .operands = "SRC --clusters K --out RUN | [SRC] --features F.npy ... | RUN ...",
+    .operands = "SRC --clusters K --out RUN | [SRC] --features F.npy ... | SRC --encoder "
+                "W.safetensors ... | RUN ...",
     .summary = "Cluster images: learn from them without labels, then group them",
     .text =
         "Chooses settings that suit the images and the device, prints them, trains, clusters, and\n"
@@ -201,11 +205,15 @@ const verb verb_cluster = {
         "is\n"
         "trained on them (--refine conaff) and a method chosen (--method auto).  Without SRC "
         "there\n"
-        "are no pictures.  conr assign then takes features.  A finished RUN in place of SRC is\n"
-        "clustered again, with another K or method.\n"
+        "are no pictures.  conr assign then takes features.  With --encoder, they are those of a\n"
+        "pretrained network (docs/encoders.md), and conr assign takes images.  A finished RUN in "
+        "place of\n"
+        "SRC is clustered again, with another K or method.\n"
         "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n"
         "         conr cluster photos/ --features f.npy --clusters 10 --out runs/features\n"
         "         conr cluster photos/ --features hog --clusters 10 --out runs/hog\n"
+        "         conr cluster photos/ --encoder dinov2.safetensors --clusters auto --out "
+        "runs/dino\n"
         "         conr cluster runs/photos --clusters 12 --out runs/photos12\n",
     .low = 0,
     .high = 1,

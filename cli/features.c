@@ -2,6 +2,7 @@
 #include "features.h"
 
 #include "data.h"
+#include "encoder.h"
 #include "paths.h"
 #include "progress.h"
 #include "recipe.h"
@@ -16,7 +17,7 @@
 
 bool features_wanted(const arguments *a) {
     const char *src = operand(a, 0);
-    return flag_on(a, "features") || (src && run_has(src, "options.yaml"));
+    return flag_on(a, "features") || flag_on(a, "encoder") || (src && run_has(src, "options.yaml"));
 }
 
 static const char *const keys[] = {"k",      "k1",           "k2",       "alpha",
@@ -29,7 +30,9 @@ bool features_has_key(const char *key) {
 }
 
 int features_check_flags(const arguments *a, bool again) {
-    const char *pair, *what = again ? "a run that is clustered again" : "--features";
+    const char *pair, *what = again                    ? "a run that is clustered again"
+                              : flag_on(a, "features") ? "--features"
+                                                       : "--encoder";
     if (flag_on(a, "recipe"))
         return usage_error("--recipe: is for a training; leave it out with %s", what);
     for (int i = 0; (pair = flag_nth(a, "set", i)); i++) {
@@ -98,6 +101,7 @@ int features_options(const arguments *a, const conr_settings *s, bool grid,
 
 void features_close(features *f) {
     conr_images_close(f->images);
+    conr_encoder_close(f->encoder);
     conr_free(f->rows);
     *f = (features){0};
 }
@@ -180,13 +184,14 @@ static int match_rows(const arguments *a, conr *c, features *f) {
 
 int features_open(const arguments *a, conr *c, const char *src, features *f) {
     const char *file = flag_text(a, "features");
-    bool hog = !strcmp(file, "hog");
+    bool made = !file || !strcmp(file, "hog"); /* by the library, from images */
     int rc;
     *f = (features){0};
     if ((rc = data_options(a, &f->selection))) return rc;
-    if (!hog && conr_read_features(file, &f->rows, &f->n, &f->d) < 0) return library_error();
+    if (!file && (rc = encoder_open(a, c, flag_text(a, "encoder"), &f->encoder))) return rc;
+    if (!made && conr_read_features(file, &f->rows, &f->n, &f->d) < 0) return library_error();
     if (src && (rc = data_open(c, src, &f->selection, &f->images))) return rc;
-    if (hog || !src) return EXIT_OK;
+    if (made || !src) return EXIT_OK;
     return flag_on(a, "paths") ? match_rows(a, c, f) : check_count(a, c, f);
 }
 
@@ -212,6 +217,7 @@ int features_run(const arguments *a, conr *c, features *f, conr_features_options
     if (rc == EXIT_OK) {
         run_make_parents(o->out);
         o->from = f->rows ? flag_text(a, "features") : NULL;
+        o->encoder = f->encoder;
         o->selection = f->selection;
         if (f->images) conr_images_about(f->images, &before);
         code = conr_cluster_features(c, f->images, f->rows, f->n, f->d,
@@ -248,13 +254,20 @@ static int cluster_again(const arguments *a, conr *c, conr_features_options *o) 
 static int check_verb(const arguments *a, bool again) {
     const char *out = flag_text(a, "out"), *file = flag_text(a, "features"), *src = operand(a, 0);
     int rc;
-    if (again && file)
-        return usage_error("--features: %s is a run, whose embeddings are clustered; leave it out, "
+    bool encoder = flag_on(a, "encoder");
+    if (again && (file || encoder))
+        return usage_error("--%s: %s is a run, whose embeddings are clustered; leave it out, "
                            "or give images",
-                           src);
+                           file ? "features" : "encoder", src);
+    if (file && encoder)
+        return usage_error("--encoder: given with --features; leave one of them out");
+    if (encoder && !src) return usage_error("--encoder: needs images; give SRC, too");
+    if ((rc = encoder_check_flags(a, encoder))) return rc;
     if (flag_on(a, "budget"))
         return usage_error("--budget: is for a training; leave it out with %s",
-                           again ? "a run that is clustered again" : "--features");
+                           again  ? "a run that is clustered again"
+                           : file ? "--features"
+                                  : "--encoder");
     if ((rc = features_check_flags(a, again))) return rc;
     if (file && !strcmp(file, "hog") && !src)
         return usage_error("--features hog: describes images; give SRC, too");

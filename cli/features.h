@@ -15,8 +15,9 @@
 
 /* Features and the images they belong to. */
 typedef struct features {
-    conr_images *images; /* NULL: none */
-    float *rows;         /* [n,d] in the order of the images; NULL: hog, the library describes */
+    conr_images *images;   /* NULL: none */
+    float *rows;           /* [n,d] in the order of the images; NULL: the library makes them, */
+    conr_encoder *encoder; /* by this, or if it is NULL by the descriptor (hog) */
     int64_t n, d;
     conr_images_options selection;
 } features;

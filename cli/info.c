@@ -4,6 +4,7 @@
 #include "conr.h"
 
 #include "data.h"
+#include "encoder.h"
 #include "progress.h"
 #include "recipe.h"
 #include "run.h"
@@ -246,9 +247,10 @@ static int print_made(const char *run, const conr_clustering *k, bool json) {
     printf("  clusters %d of %lld rows, by %s%s\n  takes    %s, %lld features each", i.clusters,
            (long long)i.n, !strcmp(i.method, "graph") ? "graph" : "k-means",
            !strcmp(i.refine, "conaff") ? ", refined by a head" : "",
-           !strcmp(i.takes, "features") ? "features"
-           : !strcmp(i.takes, "hog")    ? "images, through the built-in descriptor"
-                                        : "images, through the model",
+           !strcmp(i.takes, "features")  ? "features"
+           : !strcmp(i.takes, "hog")     ? "images, through the built-in descriptor"
+           : !strcmp(i.takes, "encoder") ? "images, through the pretrained network"
+                                         : "images, through the model",
            (long long)i.d);
     puts("\n  settings");
     for (int j = 0; conr_clustering_setting(k, j, &key, &value); j++) {
@@ -275,24 +277,28 @@ static int run(const arguments *a) {
     bool lines = flag_on(a, "paths"), zeros = flag_on(a, "paths0");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) || (rc = data_options(a, &o))) return rc;
     if (lines && zeros) return usage_error("--paths: given with --paths0; leave one out");
+    bool is_encoder = !is_run && conr_is_encoder(operand(a, 0));
+    if (is_encoder && (lines || zeros))
+        return usage_error("--paths: needs a source of images; %s is a network", operand(a, 0));
     if (is_run && (lines || zeros))
         return usage_error("--paths: needs a source of images; the paths of a run are in its "
                            "labels.csv");
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
     progress_start(c, flag_on(a, "quiet"));
     int made = is_run ? conr_is_features_run(operand(a, 0)) : 0;
-    rc = made < 0 ? library_error()
-         : made   ? describe_made(c, a)
-         : is_run ? describe_run(c, a)
-                  : describe_source(c, a);
+    rc = made < 0     ? library_error()
+         : made       ? describe_made(c, a)
+         : is_run     ? describe_run(c, a)
+         : is_encoder ? encoder_describe(a, c)
+                      : describe_source(c, a);
     conr_close(c);
     return rc;
 }
 
 const verb verb_info = {
     .name = "info",
-    .operands = "RUN|SRC",
-    .summary = "Describe a source of images or a run: size, classes, scores, settings",
+    .operands = "RUN|SRC|W.safetensors",
+    .summary = "Describe a source of images, a run or a pretrained network",
     .text =
         "SRC is one of\n"
         "  - a folder of JPEG, PNG or WebP images, flat or with one subfolder per class, with or\n"
@@ -301,6 +307,7 @@ const verb verb_info = {
         "  - IDX files, gzipped or not; a .npy array of uint8 [n,h,w] or [n,h,w,3]\n"
         "  - a text file with one path per line, optionally followed by a tab and a label\n"
         "RUN is a run folder: prints its state, its latest scores and its settings.\n"
+        "W.safetensors is a pretrained network: which one, and how images are prepared for it.\n"
         "--paths lists the images in the order of the rows that every other verb writes.  It "
         "decodes\n"
         "them all, since only that tells which can be read; the others are counted in a "

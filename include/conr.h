@@ -778,6 +778,48 @@ CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *label
 /* Fails if conr_sort_images would refuse the folder: for use before long work. */
 CONR_API int conr_sort_check(const char *folder);
 
+/* ---- pretrained encoders --------------------------------------------------------------------- */
+
+/* A network that somebody trained, read from a safetensors file and recognized by the names of its
+ * tensors (docs/encoders.md): vision transformers (timm, DeiT, DINO, DINOv2, CLIP, SigLIP). */
+typedef struct conr_encoder conr_encoder;
+
+/* Strings belong to the encoder. */
+typedef struct conr_encoder_info {
+    const char *path;     /* of the file, absolute if that is known */
+    const char *family;   /* "DINOv2" */
+    const char *form;     /* whose names the file has: "Hugging Face", "timm", ... */
+    const char *network;  /* "ViT-S/14 with 4 registers" */
+    const char *type;     /* of most of its numbers: "F32", "F16", "BF16" */
+    const char *settings; /* all, as KEY=VALUE separated by blanks; given back, the same result */
+    const char *pool, *gelu; /* what becomes the features; "exact", "quick", "tanh" */
+    int64_t weights;         /* numbers */
+    int features;            /* d */
+    int size;                /* of the images it sees, in pixels */
+    int resize;              /* their short side is resized to this, and the center cut out; 0: they
+                                are squashed */
+    const char *filter;      /* "bicubic", "bilinear" */
+    float mean[3], deviation[3]; /* of values in [0,1]: (x - mean) / deviation */
+    uint64_t checksum;           /* XXH64 of the file */
+} conr_encoder_info;
+
+/* Opens a file on the device of c, which must stay open as long.  settings: "KEY=VALUE", ended by
+ * NULL, in place of what is known of the family: size, resize, filter, mean, deviation, pool, gelu,
+ * heads; NULL: none.  CONR_EFORMAT: it is not a network that is known, or not whole.  *out is
+ * released by conr_encoder_close. */
+CONR_API int conr_encoder_open(conr *c, const char *path, const char *const *settings,
+                               conr_encoder **out);
+CONR_API void conr_encoder_close(conr_encoder *e); /* NULL is fine */
+CONR_API void conr_encoder_about(const conr_encoder *e, conr_encoder_info *out);
+
+/* 1: the file is a safetensors file that conr did not write as a model; 0: it is something else. */
+CONR_API int conr_is_encoder(const char *path);
+
+/* Features of all images, scaled to length 1.  Images that turn out to be unreadable are dropped
+ * from `images` and counted there.  *features [n,d] is released by conr_free. */
+CONR_API int conr_encode(conr *c, conr_encoder *e, conr_images *images, float **features,
+                         int64_t *n, int64_t *d);
+
 /* ---- runs made from features ----------------------------------------------------------------- */
 
 typedef struct conr_features_options {
@@ -794,9 +836,10 @@ typedef struct conr_features_options {
     uint64_t seed;                    /* at most 2147483647 */
     conr_images_options selection;    /* that the images were opened with, for later reports */
     int no_report;                    /* 1: do not write report.html; conr_report can do so later */
+    conr_encoder *encoder;            /* in place of features: images go through it; NULL: none */
 } conr_features_options;
 
-/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */
+/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1, no encoder */
 CONR_API conr_features_options conr_features_defaults(void);
 
 typedef struct conr_features_result {
@@ -816,7 +859,8 @@ typedef struct conr_features_result {
  * head.safetensors (if refined) in place of model and checkpoint.
  *   images    whose features they are, row by row; NULL: none, and a report without pictures.
  *             Their labels score the result.
- *   features  [n,d]; NULL: the images are described (conr_describe; unreadable ones are dropped)
+ *   features  [n,d]; NULL: the images go through o->encoder (conr_encode) or, without one, are
+ *             described (conr_describe); unreadable ones are dropped
  *   names     [n], for labels.csv, without images; NULL: FILE#0, FILE#1, ... after o->from
  * A call that fails or is stopped can be repeated with the same folder. */
 CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *features, int64_t n,
@@ -837,8 +881,8 @@ typedef struct conr_clustering conr_clustering;
 
 /* Strings belong to the clustering. */
 typedef struct conr_clustering_info {
-    const char *takes;  /* "features": somebody's; "hog", "model": images, through the descriptor or
-                           the trained model */
+    const char *takes;  /* "features": somebody's; "hog", "model", "encoder": images, through the
+                           descriptor, the trained model or a pretrained encoder */
     const char *method; /* "kmeans", "graph" */
     const char *refine; /* "none", "conaff" */
     const char *from;   /* the file or the run that it was made from; "": not known */
@@ -851,6 +895,11 @@ typedef struct conr_clustering_info {
 CONR_API int conr_clustering_open(conr *c, const char *run, conr_clustering **out);
 CONR_API void conr_clustering_close(conr_clustering *m); /* NULL is fine */
 CONR_API void conr_clustering_about(const conr_clustering *m, conr_clustering_info *out);
+
+/* For a run that takes images through a pretrained encoder: where its weights are now.  They are
+ * otherwise looked for where they were; in either case they must be the same file, by its checksum.
+ * Opened when images are embedded first. */
+CONR_API int conr_clustering_set_encoder(conr_clustering *m, const char *path);
 
 /* Setting i = 0, 1, ... of a run made from features, key and value as in its options.yaml.  Returns
  * 0 past the last one (and for a training), else nonzero.  Valid until the next call in the same
@@ -865,8 +914,8 @@ CONR_API int conr_clustering_embed(conr *c, const conr_clustering *m, const floa
 
 /* The same for images, if the run takes images.  Unreadable ones are dropped from `images`.  *out
  * [n,width] is released by conr_free. */
-CONR_API int conr_clustering_images(conr *c, const conr_clustering *m, conr_images *images,
-                                    float **out, int64_t *n);
+CONR_API int conr_clustering_images(conr *c, conr_clustering *m, conr_images *images, float **out,
+                                    int64_t *n);
 
 /* The clusters of embedded rows [n,width]: labels, distances (1 - cos to the centroid) and boundary
  * ratios: [n]. */

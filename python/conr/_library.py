@@ -180,7 +180,7 @@ class CFeaturesOptions(_Options):
     _fields_ = [("out", c_char_p), ("from_", c_char_p), ("method", c_char_p),
                 ("refine", c_char_p), ("clusters", c_int), ("low", c_int), ("high", c_int),
                 ("restarts", c_int), ("neighbors", CNeighborsOptions), ("seed", c_uint64),
-                ("selection", CImagesOptions), ("no_report", c_int)]
+                ("selection", CImagesOptions), ("no_report", c_int), ("encoder", c_void_p)]
 
 
 class CFeaturesResult(Structure):

@@ -145,6 +145,30 @@ int describe_store(const store *s, const int64_t *id, int64_t n, int threads, fl
     return failed ? fail_memory("descriptors", sizeof(describer)) : 0;
 }
 
+int describe_ids(const source *s, const int64_t *id, int64_t n, int threads, float *out) {
+    int failed = 0;
+    char message[512] = "";
+#pragma omp parallel num_threads(threads)
+    {
+        image m = {0};
+        describer *d = NULL;
+        int rc = describer_new(s->gray ? 1 : 3, &d);
+#pragma omp for schedule(dynamic, 8)
+        for (int64_t i = 0; i < n; i++) {
+            if (rc == 0) rc = source_read(s, id[i], s->gray ? 1 : 3, 2 * SIDE, &m);
+            if (rc == 0) rc = describe_image(d, m.pixels, m.w, m.h, out + i * DESCRIBE_SIZE);
+        }
+        image_free(&m);
+        describer_free(d);
+#pragma omp critical
+        if (rc < 0 && !failed) {
+            failed = rc;
+            snprintf(message, sizeof message, "%s", conr_error());
+        }
+    }
+    return failed ? fail(failed, "%s", message) : 0;
+}
+
 /* The state of conr_describe. */
 typedef struct work {
     conr *c;

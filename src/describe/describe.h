@@ -68,6 +68,9 @@ int describe_image(describer *d, const unsigned char *image, int w, int h, float
  * out: [n,DESCRIBE_SIZE]. */
 int describe_store(const store *s, const int64_t *id, int64_t n, int threads, float *out);
 
+/* The same for images that are read now; fails if one of them cannot be. */
+int describe_ids(const source *s, const int64_t *id, int64_t n, int threads, float *out);
+
 /* ---- the parts: values before they are scaled ------------------------------------------------ */
 
 /* rgb: [3] planes with their border filled.  out: [DESCRIBE_GRADIENTS]. */

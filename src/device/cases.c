@@ -27,6 +27,11 @@
     {CASE_ROWS, check, time, 1, 1, d, d, 0, 0, 1, 0}, {                                            \
         CASE_ROWS_BACK, check, time, 1, 1, d, d, 0, 0, 1, 0                                        \
     }
+#define DENSE(check, time, ci, co, variant)                                                        \
+    { CASE_DENSE, check, time, 1, 1, ci, co, 0, 0, 1, variant }
+/* n images of `queries` and `keys` rows, heads of d values */
+#define ATTENTION(check, time, queries, keys, heads, d, variant)                                   \
+    { CASE_ATTENTION, check, time, queries, keys, d, heads, 0, 0, 1, variant }
 /* k neighbors; queue: its rows */
 #define LOSS(op, n, d, k, queue, variant)                                                          \
     { op, n, n, 1, 1, d, k, queue, 0, 1, variant }
@@ -118,6 +123,28 @@ const op_case case_list[] = {
     POOL(CASE_MAX_POOL, 2, 2, 1, 2, 3, 1),
     POOL(CASE_MEAN_POOL, 4, 32, 4, 4, 512, 0),
     POOL(CASE_MEAN_POOL, 3, 3, 5, 3, 7, 0),
+
+    /* ViT-S/14 at 224 pixels, then odd shapes */
+    DENSE(64, 8224, 384, 1152, 0),
+    DENSE(64, 8224, 384, 384, 4),
+    DENSE(64, 8224, 384, 1536, 1),
+    DENSE(64, 8224, 1536, 384, 4),
+    DENSE(33, 33, 588, 70, 2),
+    DENSE(50, 50, 40, 37, 3),
+    DENSE(13, 13, 300, 5, 7),
+    DENSE(1, 1, 1, 1, 5),
+    {CASE_LAYER_NORM, 64, 8224, 1, 1, 384, 384, 0, 0, 1, 0},
+    {CASE_LAYER_NORM, 5, 5, 1, 1, 37, 37, 0, 0, 1, 0},
+    {CASE_LAYER_NORM, 3, 3, 1, 1, 2, 2, 0, 0, 1, 0},
+    ATTENTION(1, 32, 257, 257, 6, 64, 0),
+    ATTENTION(1, 8, 50, 50, 2, 72, 0),
+    ATTENTION(2, 2, 1, 196, 3, 64, 1), /* pooling */
+    ATTENTION(3, 3, 1, 65, 2, 32, 0),  /* the last block, of which one row is needed */
+    ATTENTION(1, 1, 13, 700, 1, 16, 0),
+    ATTENTION(2, 2, 3, 1, 2, 7, 0),
+    ATTENTION(1, 1, 37, 29, 1, 5, 0),
+    {CASE_TOKENS, 3, 32, 256, 1, 384, 5, 0, 0, 1, 0},
+    {CASE_TOKENS, 2, 2, 7, 1, 13, 0, 0, 0, 1, 0},
 
     GEMM(256, 256, 256, 2),
     GEMM(1024, 1024, 256, 2),
@@ -220,6 +247,10 @@ static const char *const names[] = {
     [CASE_MEAN_POOL_BACK] = "mean_pool_back",
     [CASE_NOISE] = "noise",
     [CASE_VIEWS] = "views",
+    [CASE_DENSE] = "dense",
+    [CASE_LAYER_NORM] = "layer_norm",
+    [CASE_ATTENTION] = "attention",
+    [CASE_TOKENS] = "tokens",
     [CASE_GEMM] = "gemm",
     [CASE_ROWS] = "rows_normalize",
     [CASE_ROWS_BACK] = "rows_normalize_back",
@@ -240,7 +271,7 @@ const char *case_name(const op_case *c) { return names[c->op]; }
 
 static bool is_conv(const op_case *c) { return c->op <= CASE_CONV_BACK_FILTER; }
 
-bool case_has_acts(const op_case *c) { return c->op <= CASE_VIEWS; }
+bool case_has_acts(const op_case *c) { return c->op <= CASE_TOKENS; }
 
 static int out_side(const op_case *c, int side) {
     return (side + 2 * (c->k / 2) - c->k) / c->stride + 1;
@@ -248,6 +279,7 @@ static int out_side(const op_case *c, int side) {
 
 void case_shape_text(const op_case *c, int n, char *out, size_t size) {
     static const char *const norm[] = {"", " + residual", " + shortcut", " relu only"};
+    static const char *const gelu[] = {"", " gelu", " quick gelu", " tanh gelu"};
     static const char *const gemm[] = {"A B", "A' B", "A B'", "A' B'"};
     switch (c->op) {
     case CASE_CONV_FORWARD:
@@ -267,6 +299,15 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
     case CASE_MEAN_POOL_BACK:
         snprintf(out, size, "%dx%dx%dx%d%s", n, c->h, c->w, c->ci, c->variant ? " with ties" : "");
         break;
+    case CASE_DENSE:
+        snprintf(out, size, "%dx%d -> %d%s%s", n, c->ci, c->co, gelu[c->variant & 3],
+                 c->variant & 4 ? " + residual" : "");
+        break;
+    case CASE_ATTENTION:
+        snprintf(out, size, "%dx%d of %d, %d heads of %d%s", n, c->h, c->w, c->co, c->ci,
+                 c->variant ? ", one query" : "");
+        break;
+    case CASE_TOKENS: snprintf(out, size, "%dx%d+%dx%d", n, c->co, c->h, c->ci); break;
     case CASE_GEMM: snprintf(out, size, "%dx%dx%d %s", n, c->ci, c->co, gemm[c->variant]); break;
     case CASE_TOP_K: snprintf(out, size, "%d of %dx%d", c->co, n, c->ci); break;
     case CASE_SGD: snprintf(out, size, "%d, average %s", n, c->variant ? "first" : "last"); break;
@@ -304,7 +345,8 @@ double case_flops(const op_case *c, int n) {
     if (is_conv(c))
         return 2.0 * n * out_side(c, c->h) * out_side(c, c->w) * c->co * c->k * c->k * c->ci;
     if (c->op == CASE_CONTRAST) return 4.0 * n * c->ci * c->k;
-    return c->op == CASE_GEMM ? 2.0 * n * c->ci * c->co : 0;
+    if (c->op == CASE_ATTENTION) return 4.0 * n * c->h * c->w * c->ci * c->co;
+    return c->op == CASE_GEMM || c->op == CASE_DENSE ? 2.0 * n * c->ci * c->co : 0;
 }
 
 double case_bytes(const op_case *c, int n) {
@@ -323,6 +365,12 @@ double case_bytes(const op_case *c, int n) {
     case CASE_MAX_POOL_BACK: touches = 2.25 * map; break;
     case CASE_MEAN_POOL:
     case CASE_MEAN_POOL_BACK: touches = map + rows; break;
+    case CASE_LAYER_NORM: touches = 2 * rows; break;
+    case CASE_ATTENTION: touches = 2.0 * n * (c->h + c->w) * c->ci * c->co; break;
+    case CASE_TOKENS: touches = 2.0 * n * (c->h + c->co) * c->ci; break;
+    case CASE_DENSE:
+        touches = (double)c->ci * c->co + rows + (double)n * c->co * (c->variant & 4 ? 2 : 1);
+        break;
     case CASE_GEMM: touches = (double)n * c->co + (double)c->ci * c->co + rows; break;
     case CASE_ROWS: touches = 2 * rows; break;
     case CASE_ROWS_BACK: touches = 3 * rows; break;
@@ -353,6 +401,8 @@ double case_bound(const op_case *c, int n, act_type type) {
     if (c->op == CASE_CONV_BACK_DATA) length = (double)c->k * c->k * c->co;
     if (c->op == CASE_CONV_BACK_FILTER) length = (double)n * c->h * c->w;
     if (c->op == CASE_GEMM) length = c->co;
+    if (c->op == CASE_DENSE) length = c->ci;
+    if (c->op == CASE_ATTENTION) length = c->w + c->ci;
     if (c->op == CASE_CONTRAST) length = (double)c->k * c->ci;
     if (c->op == CASE_NORM_BACKWARD) length = (double)n * c->h * c->w;
     /* A random walk of roundings is at most 6e-8 sqrt(length) of the signal; the constant leaves

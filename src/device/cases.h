@@ -21,6 +21,10 @@ typedef enum case_op {
     CASE_MEAN_POOL_BACK,
     CASE_NOISE,
     CASE_VIEWS,
+    CASE_DENSE,
+    CASE_LAYER_NORM,
+    CASE_ATTENTION,
+    CASE_TOKENS,
     /* on floats */
     CASE_GEMM,
     CASE_ROWS,
@@ -44,6 +48,8 @@ typedef enum case_op {
  *   conv            bits: 1 bias, 2 add
  *   norm            0 plain, 1 residual, 2 shortcut, 3 no norm
  *   pools           1 ties
+ *   dense           1, 2, 3: a GELU follows; with 4 also scale and residual
+ *   attention       1 one query for all images
  *   gemm            bits: 1 transpose A, 2 transpose B
  *   top_k           1 the own column first
  *   sgd             1 average first

@@ -111,6 +111,29 @@ typedef struct pool_shape {
 
 #define NORM_EPS 1e-5 /* as in torch */
 
+/* ---- transformers ---------------------------------------------------------------------------- */
+
+/* What follows a dense layer.  GELU is x P(a normal number < x):
+ *   exact  x (1 + erf(x / sqrt 2)) / 2
+ *   quick  x / (1 + e^(-1.702 x))
+ *   tanh   x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+typedef enum dense_then { DENSE_PLAIN, DENSE_GELU, DENSE_GELU_QUICK, DENSE_GELU_TANH } dense_then;
+
+typedef struct dense_shape {
+    int m, ci, co; /* rows; values of a row before and after */
+    dense_then then;
+} dense_shape;
+
+/* Heads are adjacent parts of d values of a row.  Rows are `_row` values apart; from image to image
+ * it is `_image`, which may be 0: the same for all. */
+typedef struct attention_shape {
+    int n, queries, keys, heads, d; /* n images; d: values of a head */
+    size_t q_row, q_image;
+    size_t k_row, k_image; /* of keys and values */
+    size_t o_row, o_image; /* of the result */
+    float scale;           /* of the products, usually 1 / sqrt d */
+} attention_shape;
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 typedef struct device_ops {
@@ -232,6 +255,26 @@ typedef struct device_ops {
     /* mean over the whole map */
     int (*mean_pool)(device *dev, const pool_shape *s, const act *x, act *y);
     int (*mean_pool_back)(device *dev, const pool_shape *s, const act *dy, act *dx);
+
+    /* ---- transformers ---- */
+
+    /* y = residual + scale * f(x w' + bias), f by s->then.  x: [m,ci]; w: [co,ci]; bias: [co] or
+     * NULL: 0; scale: [co] or NULL: 1; residual: [m,co] or NULL: 0; y: [m,co], not the residual. */
+    int (*dense)(device *dev, const dense_shape *s, const act *x, const float *w, const float *bias,
+                 const float *scale, const act *residual, act *y);
+    /* y = gamma * (x - mean) / sqrt(variance + eps) + beta, mean and variance of each row.  x, y:
+     * [n,d], may be the same; gamma, beta: [d]. */
+    int (*layer_norm)(device *dev, int n, int d, float eps, const act *x, const float *gamma,
+                      const float *beta, act *y);
+    /* out = softmax(scale q k') v, for each image and head; a matrix [queries,keys] never exists as
+     * a whole.  work: attention_bytes bytes. */
+    size_t (*attention_bytes)(device *dev, const attention_shape *s);
+    int (*attention)(device *dev, const attention_shape *s, const act *q, const act *k,
+                     const act *v, act *out, void *work);
+    /* The rows that a transformer starts from: out [n, extra + m, d] = first [extra,d], the same for
+     * all images, then x [n,m,d] + place [m,d]. */
+    int (*tokens)(device *dev, int n, int extra, int m, int d, const act *x, const float *first,
+                  const float *place, act *out);
 
     /* ---- rows of features, [n,d] ---- */
 

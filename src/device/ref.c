@@ -1,6 +1,7 @@
 /* ref.c: the reference table.  Plain loops, one thread, sums in double: the definition of every
  * operation, which the other tables are checked against.  Not written for speed.  Here: memory,
- * products, rows and weights; ref_layers.c and ref_losses.c have the rest. */
+ * products, rows and weights; ref_layers.c, ref_transformers.c, ref_losses.c and
+ * ref_prototypes.c have the rest. */
 #include "device/ref.h"
 
 #include "base/memory.h"
@@ -204,4 +205,5 @@ void device_ref_ops(device_ops *op) {
     ref_losses(op);
     ref_prototypes(op);
     ref_views_ops(op);
+    ref_transformers(op);
 }

@@ -70,6 +70,8 @@ int trial_open_rows(trial *t);
 int trial_run_rows(trial *t);
 int trial_open_loss(trial *t);
 int trial_run_loss(trial *t);
+int trial_open_transformer(trial *t);
+int trial_run_transformer(trial *t);
 int trial_open_noise(trial *t);
 int trial_run_noise(trial *t);
 int trial_open_confident(trial *t);

@@ -205,6 +205,7 @@ typedef struct product {
     float alpha, beta;
     const float *a, *b;
     float *c;
+    const gemm_end *end; /* NULL: none */
 } product;
 
 /* The part [rows,cols] of C at c: alpha tile + beta c.  beta applies to the first part of a sum. */
@@ -229,7 +230,7 @@ static void block_times_panels(const product *p, int i, int j, int l, int cols, 
             p->a + (p->ta ? (size_t)l * p->lda + i + r : (size_t)(i + r) * p->lda + l);
         gemm_pack(!p->ta, from, p->lda, least(g->mr, rows - r), k, g->mr, ap + (size_t)r * k);
     }
-    for (int s = 0; s < cols; s += g->nr)
+    for (int s = 0; s < cols; s += g->nr) {
         for (int r = 0; r < rows; r += g->mr) {
             float *c = p->c + (size_t)(i + r) * p->ldc + j + s;
             const float *a = ap + (size_t)r * k, *b = bp + (size_t)s * k;
@@ -241,6 +242,10 @@ static void block_times_panels(const product *p, int i, int j, int l, int cols, 
                 store(p, tile, height, width, l == 0, c);
             }
         }
+        if (p->end && l + k == p->k)
+            p->end->run(p->end, i, j + s, rows, least(g->nr, cols - s),
+                        p->c + (size_t)i * p->ldc + j + s, p->ldc);
+    }
 }
 
 /* Rows of a block of A: whole panels, at most MC rows, and the same number of blocks for each
@@ -259,14 +264,13 @@ static void scale(const product *p) {
         }
 }
 
-int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda,
-         const float *b, int ldb, float beta, float *c, int ldc) {
-    if (m <= 0 || n <= 0) return 0;
-    const gemm_kernel *g = gemm_kernel_best();
+static int multiply(int threads, product p) {
+    const gemm_kernel *g = p.kernel = gemm_kernel_best();
+    int m = p.m, n = p.n, k = p.k, ldb = p.ldb;
+    bool tb = p.tb;
+    const float *b = p.b;
     if ((double)m * n * k < SMALL) threads = 1;
-    const product p = {
-        g, block_rows(m, threads, g->mr), ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c};
-    if (k <= 0 || alpha == 0) return scale(&p), 0;
+    p.mc = block_rows(m, threads, g->mr);
 
     /* each thread packs A into its own part of the memory */
     size_t a_part = gemm_panels_size(p.mc, least(k, GEMM_KC), g->mr);
@@ -293,4 +297,42 @@ int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const 
     }
     free(memory);
     return 0;
+}
+
+int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda,
+         const float *b, int ldb, float beta, float *c, int ldc) {
+    const product p = {.ta = ta,
+                       .tb = tb,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .lda = lda,
+                       .ldb = ldb,
+                       .ldc = ldc,
+                       .alpha = alpha,
+                       .beta = beta,
+                       .a = a,
+                       .b = b,
+                       .c = c};
+    if (m <= 0 || n <= 0) return 0;
+    if (k <= 0 || alpha == 0) return scale(&p), 0;
+    return multiply(threads, p);
+}
+
+int gemm_dense(int threads, int m, int n, int k, const float *a, const float *b, float *c,
+               const gemm_end *end) {
+    ASSERT(k > 0);
+    if (m <= 0 || n <= 0) return 0;
+    return multiply(threads, (product){.tb = true,
+                                       .m = m,
+                                       .n = n,
+                                       .k = k,
+                                       .lda = k,
+                                       .ldb = k,
+                                       .ldc = n,
+                                       .alpha = 1,
+                                       .a = a,
+                                       .b = b,
+                                       .c = c,
+                                       .end = end});
 }

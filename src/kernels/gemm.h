@@ -76,4 +76,16 @@ void gemm_pack_all(const float *x, int n, int k, int width, int threads, float *
 int gemm(int threads, bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda,
          const float *b, int ldb, float beta, float *c, int ldc);
 
+/* What is done to C while it is still in the cache.  `run` gets each element once, when its sum is
+ * complete: the part [rows,columns] that starts at (row, column) of C and lies at c.  Threads call
+ * it at the same time. */
+typedef struct gemm_end {
+    void (*run)(const struct gemm_end *e, int row, int column, int rows, int columns, float *c,
+                int ldc);
+} gemm_end;
+
+/* C = end(A B'), end NULL: nothing.  a: [m,k]; b: [n,k]; c: [m,n]; rows are adjacent. */
+int gemm_dense(int threads, int m, int n, int k, const float *a, const float *b, float *c,
+               const gemm_end *end);
+
 #endif

@@ -80,6 +80,8 @@ static void write_made(FILE *f, const features_options *o) {
     html_print(f, "Features: %s of each, ", html_count(o->columns));
     if (!strcmp(o->source, "hog"))
         fputs("by the built-in descriptor (gradients and colors). ", f);
+    else if (!strcmp(o->source, "encoder"))
+        html_print(f, "by the pretrained network <code>%s</code>. ", o->encoder);
     else if (!strcmp(o->source, "run"))
         html_print(f, "the embeddings of the run <code>%s</code>, clustered again. ", o->from);
     else

@@ -113,7 +113,8 @@ done:
 
 int baseline_make(conr *c, const trained *t, conr_baseline *out) {
     int rc = 0;
-    int64_t n = t->images->n, m = sample_size(n, t->K), known = 0, *id = NULL, *truth = NULL;
+    int64_t n = t->images ? t->images->n : t->read->n, m = sample_size(n, t->K), known = 0,
+            *id = NULL, *truth = NULL;
     int k = m > NEAR ? NEAR + 1 : (int)m;
     float *centroids = NULL;
     space own = {0}, other = {0};
@@ -135,7 +136,8 @@ int baseline_make(conr *c, const trained *t, conr_baseline *out) {
         known += truth[i] != -1;
     }
     out->labeled = known == m || known >= KNOWN;
-    TRY(describe_store(t->images, id, m, c->dev->threads, other.x));
+    TRY(t->images ? describe_store(t->images, id, m, c->host->threads, other.x)
+                  : describe_ids(t->read, id, m, c->host->threads, other.x));
     TRY(conr_kmeans(c, other.x, m, other.d, &o, centroids, other.label, NULL));
     TRY(judge(c, &own, m, t->K, k, out->labeled ? truth : NULL, t->seed));
     TRY(judge(c, &other, m, t->K, k, out->labeled ? truth : NULL, t->seed));

@@ -14,7 +14,8 @@
 
 /* A training's clusters of the images in a store. */
 typedef struct trained {
-    const store *images; /* n */
+    const store *images; /* [n], or NULL: */
+    const source *read;  /* [n], to be read now */
     const float *features;
     int d;
     const int32_t *label; /* [n], 0 .. K-1 */

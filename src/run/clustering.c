@@ -1,6 +1,6 @@
 /* clustering.c: the clusters of a finished run, for rows and images that it has not seen.
  *
- * Images become features by the model or by the descriptor, features go through the head, and rows
+ * Images become features by the model, the descriptor or a pretrained encoder, features go through the head, and rows
  * get the nearest centroid, or the vote of their nearest rows if the clusters are those of a
  * graph. */
 #include "base/checksum.h"
@@ -20,9 +20,10 @@
 struct conr_clustering {
     features_options o; /* of a training: method and takes, the rest defaults */
     bool of_features;
-    conr_model *model; /* if it takes images through it */
-    conr_head *head;   /* NULL: none */
-    float *centroids;  /* [K,width] */
+    conr_model *model;     /* if it takes images through it */
+    conr_encoder *encoder; /* likewise, once it was needed */
+    conr_head *head;       /* NULL: none */
+    float *centroids;      /* [K,width] */
     int64_t K, width;
     int64_t takes;  /* features per row that go into the head, or are clustered */
     int64_t n;      /* rows that were clustered; 0: a training, which did not say */
@@ -122,6 +123,7 @@ done:
 void conr_clustering_close(conr_clustering *m) {
     if (!m) return;
     conr_model_close(m->model);
+    conr_encoder_close(m->encoder);
     conr_head_close(m->head);
     free(m->centroids), free(m->rows), free(m->label);
     free(m);
@@ -169,17 +171,61 @@ int conr_clustering_embed(conr *c, const conr_clustering *m, const float *featur
     return 0;
 }
 
-int conr_clustering_images(conr *c, const conr_clustering *m, conr_images *images, float **out,
+int conr_clustering_set_encoder(conr_clustering *m, const char *path) {
+    if (strcmp(m->o.takes, "encoder"))
+        return fail(CONR_EINVAL,
+                    "encoder %s: the run was not made with a pretrained network; leave it out",
+                    path);
+    if (strlen(path) >= sizeof m->o.encoder)
+        return fail(CONR_EINVAL, "encoder %s: the path is too long; give a shorter one", path);
+    snprintf(m->o.encoder, sizeof m->o.encoder, "%s", path);
+    return 0;
+}
+
+/* The network that the run was made with, prepared as then. */
+static int open_encoder(conr *c, conr_clustering *m) {
+    enum { SETTINGS = 16 };
+    int rc = 0, n = 0;
+    char text[OPTION_TEXT_SIZE], sum[32], *rest;
+    const char *set[SETTINGS + 1] = {NULL};
+    conr_encoder_info e;
+    if (m->encoder) return 0;
+    if (file_is_gone(m->o.encoder))
+        TRY(fail(CONR_EFILE,
+                 "%s: the weights that the run was made with are gone; give them with --encoder "
+                 "W.safetensors",
+                 m->o.encoder));
+    snprintf(text, sizeof text, "%s", m->o.encoder_set);
+    for (char *at = strtok_r(text, " ", &rest); at && n < SETTINGS; at = strtok_r(NULL, " ", &rest))
+        set[n++] = at;
+    TRY(conr_encoder_open(c, m->o.encoder, set, &m->encoder));
+    conr_encoder_about(m->encoder, &e);
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)e.checksum);
+    if (strcmp(sum, m->o.encoder_sum)) {
+        conr_encoder_close(m->encoder);
+        m->encoder = NULL;
+        TRY(fail(CONR_EFORMAT,
+                 "%s: is not the file that the run was made with (checksum %s, not %s); give that "
+                 "one with --encoder W.safetensors",
+                 m->o.encoder, sum, m->o.encoder_sum));
+    }
+done:
+    return rc;
+}
+
+int conr_clustering_images(conr *c, conr_clustering *m, conr_images *images, float **out,
                            int64_t *n) {
     int rc = 0;
     float *x = NULL;
     int64_t d = 0;
     *out = NULL;
-    if (!m->model && strcmp(m->o.takes, "hog"))
+    if (!strcmp(m->o.takes, "features"))
         return fail(CONR_EINVAL, "images: the run was made from features of another program; give "
                                  "the features of the images, as a .npy file");
-    TRY(m->model ? conr_embed(c, m->model, images, &x, n, &d)
-                 : conr_describe(c, images, &x, n, &d));
+    if (!strcmp(m->o.takes, "encoder")) TRY(open_encoder(c, m));
+    TRY(m->model     ? conr_embed(c, m->model, images, &x, n, &d)
+        : m->encoder ? conr_encode(c, m->encoder, images, &x, n, &d)
+                     : conr_describe(c, images, &x, n, &d));
     if (m->model && !m->head) { /* unit rows already */
         *out = x, x = NULL;
         goto done;

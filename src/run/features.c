@@ -176,6 +176,20 @@ static void record_from(features_run *r, const char *path) {
     free(real);
 }
 
+/* The weights stay where they are: they are large, and one file serves many runs. */
+static int record_encoder(features_run *r) {
+    conr_encoder_info e;
+    conr_encoder_about(r->to->encoder, &e);
+    if (strlen(e.settings) >= OPTION_TEXT_SIZE)
+        return fail(CONR_EINVAL, "encoder: its settings are too long; set fewer digits");
+    features_text(r->o.encoder, e.path);
+    snprintf(r->o.encoder_sum, sizeof r->o.encoder_sum, "%016llx", (unsigned long long)e.checksum);
+    snprintf(r->o.encoder_set, sizeof r->o.encoder_set, "%s", e.settings);
+    snprintf(r->o.source, sizeof r->o.source, "encoder");
+    snprintf(r->o.takes, sizeof r->o.takes, "encoder");
+    return 0;
+}
+
 static void record_selection(features_run *r, const conr_images_options *s) {
     if (s->split) features_text(r->o.split, s->split);
     if (s->classes) features_text(r->o.classes, s->classes);
@@ -260,10 +274,16 @@ int conr_cluster_features(conr *c, conr_images *images, const float *features, i
     TRY(one_process(c));
     TRY(check_options(o));
     if (!features && !images) TRY(fail(CONR_EINVAL, "features: are missing; give them or images"));
+    if (features && o->encoder)
+        TRY(fail(CONR_EINVAL, "encoder: given with features; leave one of them out"));
     if (features) TRY(check_rows(&r));
     features_default(&r.o);
     TRY(open_folder(&r));
-    if (!features) {
+    if (!features && o->encoder) {
+        TRY(record_encoder(&r));
+        TRY(conr_encode(c, o->encoder, images, &r.described, &r.n, &r.d));
+        r.given = r.described;
+    } else if (!features) {
         TRY(conr_describe(c, images, &r.described, &r.n, &r.d));
         r.given = r.described;
         snprintf(r.o.source, sizeof r.o.source, "hog");
@@ -283,7 +303,12 @@ static void record_again(features_run *r, const folder *f) {
     features_options *o = &r->o;
     snprintf(o->source, sizeof o->source, "run");
     snprintf(o->takes, sizeof o->takes, "%s", f->of_features ? f->made.takes : "model");
-    if (f->of_features) memcpy(o->refine, f->made.refine, sizeof o->refine);
+    if (f->of_features) {
+        memcpy(o->refine, f->made.refine, sizeof o->refine);
+        memcpy(o->encoder, f->made.encoder, sizeof o->encoder);
+        memcpy(o->encoder_sum, f->made.encoder_sum, sizeof o->encoder_sum);
+        memcpy(o->encoder_set, f->made.encoder_set, sizeof o->encoder_set);
+    }
     memcpy(o->split, f->o.split, sizeof o->split);
     memcpy(o->classes, f->o.classes, sizeof o->classes);
     memcpy(o->labels, f->o.labels, sizeof o->labels);

@@ -4,7 +4,9 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "images/images.h"
 #include "kernels/rows.h"
+#include "run/baseline.h"
 #include "json/json.h"
 
 #include <limits.h>
@@ -207,6 +209,42 @@ done:
     return rc;
 }
 
+/* Random weights give features, too.  If those of an encoder are worse than the descriptor's, it is
+ * hardly what it should be. */
+static int untrained(features_run *r) {
+    int rc = 0;
+    char text[256];
+    conr_baseline b;
+    trained t = {.read = &r->images->source,
+                 .features = r->given,
+                 .d = (int)r->d,
+                 .label = r->label,
+                 .K = r->K,
+                 .truth = r->truth,
+                 .seed = (uint64_t)r->o.seed};
+    TRY(device_report(r->c->dev, "comparing with the descriptor", 0, 1));
+    TRY(baseline_make(r->c, &t, &b));
+    if (b.images == 0) goto done;
+    json_t *o = json_pack("{si si ss sI sb}", "step", 0, "epoch", 0, "event", "encoder", "images",
+                          (json_int_t)b.images, "descriptor_wins", b.descriptor_wins);
+    if (isfinite(b.training.confirmed))
+        o = json_put(o, "confirmed", json_real(b.training.confirmed));
+    if (isfinite(b.descriptor.confirmed))
+        o = json_put(o, "descriptor_confirmed", json_real(b.descriptor.confirmed));
+    TRY(features_log(r, o));
+    if (!b.descriptor_wins) goto done;
+    snprintf(text, sizeof text,
+             "warning: the features look untrained: clusters of the built-in descriptor are better "
+             "(%s %.3f, theirs %.3f); is it the right file, with the right settings?",
+             b.labeled ? "NMI" : "confirmed by neighbors to",
+             b.labeled ? b.descriptor.scores.nmi : b.descriptor.confirmed,
+             b.labeled ? b.training.scores.nmi : b.training.confirmed);
+    features_message(r, text);
+    TRY(features_log(r, json_pack("{si si ss}", "step", 0, "epoch", 0, "warning", text)));
+done:
+    return rc;
+}
+
 /* The text of warning i = 0, 1, ..., or NULL.  out: room for it. */
 static const char *warning(const features_run *r, int i, char *out, size_t size) {
     const evaluation *e = &r->scores;
@@ -262,6 +300,7 @@ static int evaluate(features_run *r) {
         features_message(r, text);
         TRY(features_log(r, json_pack("{si si ss}", "step", 0, "epoch", 0, "warning", text)));
     }
+    if (r->to->encoder) TRY(untrained(r));
 done:
     return rc;
 }

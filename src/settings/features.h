@@ -7,12 +7,15 @@
 
 /* clang-format off */
 #define FEATURES_OPTIONS(X, T) \
-    X(T, WORD, source, "file", "file|hog|run", "where the features came from: somebody's file or array, the built-in descriptor, another run") \
+    X(T, WORD, source, "file", "file|hog|encoder|run", "where the features came from: somebody's file or array, the built-in descriptor, a pretrained network, another run") \
     X(T, TEXT, from, "", "that file or run") \
     X(T, INT, rows, 0, 0, 2147483647, "rows of the features") \
     X(T, INT, columns, 0, 0, 2147483647, "features per row, as given") \
     X(T, TEXT, content, "", "checksum of the features (XXH64 of the float32 rows)") \
-    X(T, WORD, takes, "features", "features|hog|model", "what assign and embed take: features, or images through the descriptor or the model") \
+    X(T, WORD, takes, "features", "features|hog|model|encoder", "what assign and embed take: features, or images through the descriptor, the model or the pretrained network") \
+    X(T, TEXT, encoder, "", "the weights of the pretrained network; not copied") \
+    X(T, TEXT, encoder_sum, "", "their checksum (XXH64 of the file)") \
+    X(T, TEXT, encoder_set, "", "its settings: how images are prepared") \
     X(T, TEXT, split, "", "images: only this part of the data") \
     X(T, TEXT, classes, "", "images: only these class folders") \
     X(T, WORD, labels, "fine", "fine|coarse", "images: classes of CIFAR-100") \

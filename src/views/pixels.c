@@ -297,6 +297,11 @@ static int center_of(int m, int n) { return (int)lrint((m - n) / 2.0); }
 
 int pixels_plain(pixels *p, const unsigned char *image, int w, int h, int side,
                  const pixels_norm *norm, float *out) {
+    return pixels_plain_by(p, PIXELS_BICUBIC, image, w, h, side, norm, out);
+}
+
+int pixels_plain_by(pixels *p, pixels_filter filter, const unsigned char *image, int w, int h,
+                    int side, const pixels_norm *norm, float *out) {
     int rc = 0, n = p->size, c = p->c, rw = n, rh = n, from_x = 0, from_y = 0;
     size_t stride = (size_t)w * (size_t)c;
     affine a = affine_of(norm, c);
@@ -307,8 +312,8 @@ int pixels_plain(pixels *p, const unsigned char *image, int w, int h, int side,
         rh = w <= h ? (int)((int64_t)side * h / w) : side;
         from_x = center_of(rw, n), from_y = center_of(rh, n);
     }
-    TRY(taps_make(&z->x, PIXELS_BICUBIC, w, rw, from_x, n));
-    TRY(taps_make(&z->y, PIXELS_BICUBIC, h, rh, from_y, n));
+    TRY(taps_make(&z->x, filter, w, rw, from_x, n));
+    TRY(taps_make(&z->y, filter, h, rh, from_y, n));
     TRY(resizer_reserve(z, w, c));
     taps_scale(&z->y, 1 / 255.0f);
     for (int y = 0; y < n; y++) {

@@ -9,6 +9,7 @@
 #define CONR_PIXELS_H
 
 #include "views/draw.h"
+#include "views/pixels_resize.h"
 
 #include <stdbool.h>
 
@@ -31,6 +32,10 @@ int pixels_view(pixels *p, const unsigned char *image, int w, int h, const draw 
  * its short side is resized to `side` and the center is cut out (ImageNet-Dogs: 224 out of 256). */
 int pixels_plain(pixels *p, const unsigned char *image, int w, int h, int side,
                  const pixels_norm *norm, float *out);
+
+/* The same with another filter. */
+int pixels_plain_by(pixels *p, pixels_filter filter, const unsigned char *image, int w, int h,
+                    int side, const pixels_norm *norm, float *out);
 
 /* Width of the blur kernel in pixels: a tenth of the side, odd. */
 int pixels_blur_size(int size);

@@ -5,6 +5,7 @@
 #include "device/cpu/losses.h"
 #include "device/cpu/passes.h"
 #include "device/cpu/pools.h"
+#include "device/cpu/transformers.h"
 #include "device/device.h"
 #include "kernels/gemm.h"
 #include "kernels/rows.h"
@@ -48,5 +49,6 @@ int device_cpu_open(device *dev) {
     cpu_passes(op);
     cpu_pools(op);
     cpu_losses(op);
+    cpu_transformers(op);
     return 0;
 }

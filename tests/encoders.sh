@@ -1,0 +1,158 @@
+#!/bin/bash
+# Pretrained networks in place of a training: what a file is, features of images, clusters of them,
+# new images; and everything that must be refused in one line.
+set -u
+conr=$(realpath "$1")
+golden=$(realpath "$(dirname "$0")/../golden")
+command -v python3 >/dev/null || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+complain() { echo "$*" | head -c 1000; echo; failures=$((failures + 1)); }
+# ok ARGS...: succeeds
+ok() { timeout -s KILL 60 "$conr" "$@" --quiet --threads 2 >out 2>err </dev/null || complain "conr $*: exit $?: $(cat err)"; }
+# says TEXT ARGS...: succeeds and prints TEXT
+says() {
+    local text=$1
+    shift
+    ok "$@"
+    grep -qF -- "$text" out || complain "conr $*: lacks '$text': $(cat out)"
+}
+# refused CODE TEXT ARGS...: exits with CODE and one line of error that contains TEXT
+refused() {
+    local code=$1 text=$2 got
+    shift 2
+    timeout -s KILL 60 "$conr" "$@" --quiet --threads 2 >out 2>err </dev/null
+    got=$?
+    [ "$got" = "$code" ] || complain "conr $*: exit $got, not $code: $(cat err)"
+    [ "$(wc -l <err)" = 1 ] && grep -qE '^conr: .+; .+' err && grep -qF -- "$text" err ||
+        complain "conr $*: not one line with '$text': $(cat err)"
+}
+# has RUN FILE...: the run has these files
+has() { local run=$1 f; shift; for f in "$@"; do [ -s "$run/$f" ] || complain "$run has no $f"; done; }
+
+# Three classes of 20 images, told apart by their brightness; a small DINOv2 and a CLIP with random
+# weights; broken ones.
+python3 - "$golden/vit.json" <<'P'
+import json, math, os, random, struct, sys, zlib
+rng = random.Random(5)
+def png(path, level):
+    chunk = lambda t, d: struct.pack('>I', len(d)) + t + d + struct.pack('>I', zlib.crc32(t + d))
+    rows = b''.join(b'\0' + bytes(min(255, level + rng.randrange(40)) for _ in range(60)) for _ in range(24))
+    open(path, 'wb').write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 20, 24, 8, 2, 0, 0, 0)) +
+                           chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
+for c, name in enumerate(['ant', 'bee', 'cat']):
+    os.makedirs(f'photos/{name}')
+    for i in range(20):
+        png(f'photos/{name}/{i:02}.png', 90 * c)
+def write(path, tensors):
+    head, data = {}, b''
+    for name, shape, scale, mean in tensors:
+        new = struct.pack(f'<{math.prod(shape)}f', *(mean + scale * rng.uniform(-1, 1) for _ in range(math.prod(shape))))
+        head[name] = {'dtype': 'F32', 'shape': shape, 'data_offsets': [len(data), len(data) + len(new)]}
+        data += new
+    text = json.dumps(head).encode()
+    open(path, 'wb').write(struct.pack('<Q', len(text)) + text + data)
+models = {m['title']: m['tensors'] for m in json.load(open(sys.argv[1]))['models']}
+dino = models['Hugging Face, DINOv2']
+write('dino.safetensors', dino)
+write('other.safetensors', dino)
+write('clip.safetensors', models['open_clip'])
+write('missing.safetensors', [t for t in dino if t[0] != 'encoder.layer.1.norm2.weight'])
+write('shallow.safetensors', [t for t in dino if 'layer.0.' not in t[0]])
+write('more.safetensors', dino + [['encoder.layer.1.rope', [4], 1, 0]])
+write('nan.safetensors', [t[:3] + [math.nan] if t[0] == 'layernorm.bias' else t for t in dino])
+whole = open('dino.safetensors', 'rb').read()
+open('cut.safetensors', 'wb').write(whole[:len(whole) // 2])
+open('text.safetensors', 'w').write('these are no weights\n')
+write('flat.safetensors', [t[:2] + [0, 0] if t[0] == 'layernorm.weight' else t for t in dino])
+write('resnet.safetensors', [['conv1.weight', [64, 3, 7, 7], 1, 0]])
+P
+
+says "DINOv2" info dino.safetensors
+says "short side to 80 pixels (bicubic), the center 70 x 70" info dino.safetensors
+says '"family": "CLIP"' info clip.safetensors --json
+says '"features": 40' info clip.safetensors --json
+refused 2 "is a network" info dino.safetensors --paths
+for f in missing shallow more nan cut text resnet; do
+    case $f in
+    missing) why="has no tensor 'encoder.layer.1.norm2.weight'" ;;
+    shallow) why="no network that is known" ;;
+    more) why="'encoder.layer.1.rope'" ;;
+    nan) why="'layernorm.bias' holds NaN" ;;
+    cut) why="cut.safetensors" ;;
+    text) why="text.safetensors" ;;
+    resnet) why="no network that is known" ;;
+    esac
+    refused 1 "$why" embed photos --encoder $f.safetensors --out x.npy
+    refused 1 "$why" cluster photos --encoder $f.safetensors --clusters 3 --out x
+    [ -e x ] || [ -e x.npy ] && complain "$f: something was written"
+done
+
+# Features: both spellings give the same bits, settings others, threads none.
+ok embed photos --encoder dino.safetensors --out a.npy
+ok embed dino.safetensors photos --out b.npy
+cmp -s a.npy b.npy || complain "embed: the two spellings differ"
+timeout -s KILL 60 "$conr" embed dino.safetensors photos --out b.npy --quiet --threads 1 || complain "embed on one thread"
+cmp -s a.npy b.npy || complain "embed: one and two threads differ"
+ok embed photos --encoder dino.safetensors --encoder-set size=42 --encoder-set pool=mean --out b.npy
+cmp -s a.npy b.npy && complain "embed: settings change nothing"
+says '"d": 40' embed photos --encoder clip.safetensors --out c.npy --json
+
+# A run, and new images.
+ok cluster photos --encoder dino.safetensors --clusters 3 --out run
+has run labels.csv embeddings.npy centroids.npy options.yaml report.html DONE
+grep -q "encoder: .*/dino.safetensors" run/options.yaml || complain "options.yaml does not name the weights"
+grep -q "dino.safetensors" run/report.html || complain "the report does not name the weights"
+grep -q '"event":"encoder"' run/log.jsonl || complain "the log lacks the comparison with the descriptor"
+says "through the pretrained network" info run
+ok assign run photos --out again.csv
+cmp -s <(cut -d, -f1,2 run/labels.csv) <(cut -d, -f1,2 again.csv) || complain "assign differs from the run"
+ok embed run photos --out e.npy
+ok cluster run --clusters 4 --out run4
+ok assign run4 photos --out again4.csv
+cmp -s <(cut -d, -f2 run4/labels.csv) <(cut -d, -f2 again4.csv) || complain "assign differs from the run clustered again"
+ok cluster photos --encoder dino.safetensors --encoder-set size=42 --clusters 3 --refine none --method kmeans --out small
+ok assign small photos --out small.csv
+cmp -s <(cut -d, -f2 small/labels.csv) <(cut -d, -f2 small.csv) || complain "assign does not prepare images as the run did"
+mv dino.safetensors moved.safetensors
+refused 1 "are gone; give them with --encoder" assign run photos --out x.csv
+ok assign run photos --encoder moved.safetensors --out moved.csv
+cmp -s again.csv moved.csv || complain "assign differs with moved weights"
+refused 1 "is not the file that the run was made with" assign run photos --encoder other.safetensors --out x.csv
+cp other.safetensors dino.safetensors
+refused 1 "is not the file that the run was made with" assign run photos --out x.csv
+mv moved.safetensors dino.safetensors
+says "takes" info run
+
+# A network that gives nothing is told from one that does.
+"$conr" cluster photos --encoder flat.safetensors --clusters 3 --threads 2 --refine none --out warned >out 2>err
+grep -q "ViT-128x2/14 (Hugging Face names), 128 features" err || complain "the network is not shown: $(cat err)"
+grep -q "look untrained.*NMI 1.000" err || complain "no warning: $(cat err)"
+grep -q '"descriptor_wins":true' warned/log.jsonl || complain "the log does not say who wins"
+grep -q '"descriptor_wins":false' run/log.jsonl || complain "features that tell the classes apart lose"
+
+refused 2 "leave one of them out" cluster photos --encoder dino.safetensors --features a.npy --clusters 3 --out x
+refused 2 "give SRC, too" cluster --encoder dino.safetensors --clusters 3 --out x
+refused 2 "is a run" cluster run --encoder dino.safetensors --clusters 3 --out x
+refused 2 "give --encoder" cluster photos --encoder-set size=70 --clusters 3 --out x
+refused 2 "is not KEY=VALUE" cluster photos --encoder dino.safetensors --encoder-set size --clusters 3 --out x
+refused 2 "leave it out with --encoder" cluster photos --encoder dino.safetensors --budget 1m --clusters 3 --out x
+refused 2 "SRC: is missing" embed photos --out x.npy
+refused 2 "a network already" embed dino.safetensors photos --encoder dino.safetensors --out x.npy
+refused 1 "no such setting" embed photos --encoder dino.safetensors --encoder-set color=1 --out x.npy
+refused 1 "no multiple of the patches" embed photos --encoder dino.safetensors --encoder-set size=71 --out x.npy
+refused 1 "nothing.safetensors" embed photos --encoder nothing.safetensors --out x.npy
+ok cluster photos --features hog --clusters 3 --out hog
+refused 1 "was not made with a pretrained network" assign hog photos --encoder dino.safetensors --out x.csv
+refused 1 "dino.safetensors" embed photos --encoder dino.safetensors --out dino.safetensors
+
+# Ctrl-C: exit 130, and nothing that looks finished; the same command then goes through.
+timeout --preserve-status -s INT 0.5 "$conr" cluster photos --encoder dino.safetensors --encoder-set size=1792 --clusters 3 --threads 2 --out stopped >out 2>err
+got=$?
+[ "$got" = 130 ] || complain "stopped: exit $got: $(cat err)"
+[ -e stopped/DONE ] && complain "stopped: looks finished"
+ok cluster photos --encoder dino.safetensors --clusters 3 --out stopped
+
+[ "$failures" = 0 ] || { echo "$failures failures"; exit 1; }
