@@ -44,7 +44,7 @@ int features_check_flags(const arguments *a, bool again) {
     }
     if (flag_on(a, "paths") && (again || !flag_on(a, "features")))
         return usage_error("--paths: names the rows of a file; give --features F.npy, too");
-    if (again && flag_on(a, "refine") && strcmp(flag_text(a, "refine"), "none"))
+    if (again && flag_on(a, "refine") && !strcmp(flag_text(a, "refine"), "conaff"))
         return usage_error("--refine %s: nothing is trained when a run is clustered again; give "
                            "--features RUN/embeddings.npy to refine them",
                            flag_text(a, "refine"));
@@ -69,7 +69,7 @@ static bool is_given(const arguments *a, const char *key, bool grid) {
 int features_options(const arguments *a, const conr_settings *s, bool grid,
                      conr_features_options *o) {
     static const char *const methods[] = {"kmeans", "graph", "auto", NULL};
-    static const char *const refines[] = {"none", "conaff", NULL};
+    static const char *const refines[] = {"none", "conaff", "auto", NULL};
     char text[SETTING_SIZE];
     int rc;
     *o = conr_features_defaults();
@@ -239,7 +239,6 @@ static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
 static int cluster_again(const arguments *a, conr *c, conr_features_options *o) {
     conr_features_result result;
     run_make_parents(o->out);
-    o->refine = "none";
     if (conr_cluster_again(c, operand(a, 0), o, &result) < 0) return library_error();
     progress_end();
     return run_print_features(o->out, NULL, &result, flag_on(a, "json"));

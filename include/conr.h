@@ -751,7 +751,8 @@ typedef struct conr_features_options {
     const char *from; /* the file that the features were read from, for the record; NULL: none */
     const char
         *method; /* "kmeans", "graph" (conr_graph), or "auto": by signs that need no labels */
-    const char *refine; /* "conaff": train a head on the features first (conr_refine); "none" */
+    const char *refine; /* "conaff": train a head on the features first (conr_refine); "none"; or
+                           "auto": conaff, but none for the descriptor */
     int clusters;       /* K; 0: estimate it (conr_choose_clusters), */
     int low, high;      /* from low to high; a high above n is cut to n */
     int restarts;       /* of k-means */
@@ -762,7 +763,7 @@ typedef struct conr_features_options {
     int no_report;                    /* 1: do not write report.html; conr_report can do so later */
 } conr_features_options;
 
-/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */
+/* auto, auto, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */
 CONR_API conr_features_options conr_features_defaults(void);
 
 typedef struct conr_features_result {
@@ -790,8 +791,8 @@ CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *fe
                                    const conr_features_options *o, conr_features_result *result);
 
 /* Clusters the embeddings of a finished run again, into another folder: another K, another method,
- * nothing trained.  What embeds new images or features goes along.  o->refine must be "none";
- * o->from and o->selection are ignored. */
+ * nothing trained.  What embeds new images or features goes along.  o->refine must be "none" or
+ * "auto"; o->from and o->selection are ignored. */
 CONR_API int conr_cluster_again(conr *c, const char *run, const conr_features_options *o,
                                 conr_features_result *result);
 

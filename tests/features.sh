@@ -188,6 +188,30 @@ refused 2 "needs images" assign run new.npy --out no.csv --sort-into sorted
 ok embed run f.npy --out again.npy
 cmp -s again.npy run/embeddings.npy || complain "embed gives the rows of the run other embeddings"
 
+# ---- by a head, by the graph, by the descriptor: the rows of the run get the embeddings and clusters
+# of the run, new rows the clusters of their class
+ok cluster photos --features f.npy --clusters 3 --method kmeans --no-report --out head # refined by default
+grep -q '^refine: conaff$' head/options.yaml && has head head.safetensors || complain "features were not refined: $(grep refine head/options.yaml)"
+ok cluster photos --features f.npy --clusters 3 --refine none --method graph --no-report --out graph
+says "NMI 1.0000  ACC 1.0000" cluster photos --features hog --clusters 3 --out hog
+grep -q '^refine: none$' hog/options.yaml || complain "the descriptor was refined by default"
+[ -e hog/head.safetensors ] && complain "the descriptor has a head"
+grep -q 'data:image/webp' hog/report.html || complain "the report of the descriptor's clusters has no pictures"
+mkdir fresh && cp photos/cat/0[0-4].png fresh
+for kind in head graph hog; do
+    [ $kind = hog ] && all=photos some=fresh classes=cat || all=f.npy some=new.npy classes=three
+    ok embed $kind $all --out again.npy
+    cmp -s again.npy $kind/embeddings.npy || complain "$kind: embed gives the rows of the run other embeddings"
+    ok assign $kind $all --out all.csv
+    cut -d, -f2-4 all.csv | cmp -s - <(cut -d, -f2-4 $kind/labels.csv) || complain "$kind: assign gives the rows of the run other clusters"
+    ok assign $kind $some --out some.csv
+    of() { awk -F, -v name="$1" '$1 ~ name { print $2; exit }' $kind/labels.csv; }
+    [ $classes = cat ] && want=$(yes "$(of cat/)" | head -n 5) || want=$(for i in 1 2 3; do of ant/; of bee/; of cat/; done)
+    [ "$(tail -n +2 some.csv | cut -d, -f2)" = "$want" ] || complain "$kind: new rows are in the clusters $(cut -d, -f2 some.csv | paste -sd ' ')"
+done
+refused 1 "images are uint8" assign hog f.npy --out no.csv
+refused 1 "images are uint8" embed hog f.npy --out no.npy
+
 # ---- other verbs
 ok cluster photos --features f.npy --clusters 3 "${plain[@]}" --sort-into sorted --out sorting
 [ "$(find sorted -name '*.png' | wc -l)" = 60 ] || complain "--sort-into: $(find sorted | wc -l) files"
