@@ -231,7 +231,7 @@ static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
     int rc = features_open(a, c, operand(a, 0), &f);
     if (rc == EXIT_OK) rc = features_run(a, c, &f, o, &result, NULL);
     if (rc == EXIT_OK && f.images) rc = sort_run(a, c, f.images, o->out, result.clusters);
-    if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, flag_on(a, "json"));
+    if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, NULL, flag_on(a, "json"));
     features_close(&f);
     return rc;
 }
@@ -241,7 +241,7 @@ static int cluster_again(const arguments *a, conr *c, conr_features_options *o) 
     run_make_parents(o->out);
     if (conr_cluster_again(c, operand(a, 0), o, &result) < 0) return library_error();
     progress_end();
-    return run_print_features(o->out, NULL, &result, flag_on(a, "json"));
+    return run_print_features(o->out, NULL, &result, NULL, flag_on(a, "json"));
 }
 
 static int check_verb(const arguments *a, bool again) {

@@ -666,9 +666,11 @@ typedef struct conr_baseline_side {
 /* What a training is worth: its clusters beside those of the built-in descriptor (conr_describe),
  * both of the same sample of the images. */
 typedef struct conr_baseline {
-    int64_t images;      /* of the sample; 0: there is no baseline */
-    int labeled;         /* 1: scores are valid */
-    int descriptor_wins; /* 1: the descriptor's clusters are better */
+    int64_t images;           /* of the sample; 0: there is no baseline */
+    int labeled;              /* 1: scores are valid */
+    int descriptor_wins;      /* 1: the descriptor's clusters are better: by the labels if there are
+                            some, else by `confirmed` */
+    int descriptor_confirmed; /* 1: they are by `confirmed`, whatever the labels say */
     conr_baseline_side training, descriptor;
 } conr_baseline;
 
@@ -761,6 +763,8 @@ typedef struct conr_features_options {
     uint64_t seed;                    /* at most 2147483647 */
     conr_images_options selection;    /* that the images were opened with, for later reports */
     int no_report;                    /* 1: do not write report.html; conr_report can do so later */
+    const char
+        *note; /* a sentence for the log and the report: why it is these features; NULL: none */
 } conr_features_options;
 
 /* auto, auto, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1 */

@@ -262,6 +262,36 @@ cut -d, -f2 t.csv | cmp -s - <(cut -d, -f2 trained4/labels.csv) || complain "ass
 ok embed trained4 photos --out t.npy
 says "takes    images, through the model" info trained4
 
+# ---- a budget: stripes in three directions tell the descriptor everything, and a network that does
+# not learn nothing: the result is the descriptor's, by signs that need no labels, and says so
+python3 - <<'P'
+import math, os, random, struct, zlib
+rng = random.Random(5)
+for c in range(3):
+    os.makedirs(f'stripes/{"abc"[c]}')
+    for i in range(40):
+        a, phase = c * math.pi / 3, 7 * rng.random()
+        pixel = lambda x, y: int(110 + rng.randrange(-25, 26) + 30 * math.sin(phase + 1.2 * (x * math.cos(a) + y * math.sin(a))))
+        rows = b''.join(b'\0' + bytes(pixel(x, y) for x in range(24)) for y in range(24))
+        chunk = lambda t, d: struct.pack('>I', len(d)) + t + d + struct.pack('>I', zlib.crc32(t + d))
+        open(f'stripes/{"abc"[c]}/{i:02}.png', 'wb').write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 24, 24, 8, 0, 0, 0, 0)) +
+                                                        chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
+P
+says "The clusters are the built-in descriptor's" cluster stripes --clusters 3 --budget 1s --set lr=0 --sort-into by-stripe --out short
+grep -q "ACC 1.0000" out || complain "the descriptor's clusters: $(cat out)"
+has short DONE report.html labels.csv training/DONE training/model.safetensors training/report.html training/checkpoint.safetensors
+[ -e short/model.safetensors ] && complain "the model of the training was left beside the descriptor's clusters"
+grep -q '"note":"The clusters are the built-in' short/log.jsonl && grep -q 'The clusters are the built-in descriptor' short/report.html || complain "log or report do not say whose clusters these are"
+[ "$(find by-stripe -name '*.png' | wc -l)" = 120 ] || complain "--sort-into: $(find by-stripe -name '*.png' | wc -l) files"
+ok assign short stripes --out s.csv
+cut -d, -f2 s.csv | cmp -s - <(cut -d, -f2 short/labels.csv) || complain "assign does not take the descriptor"
+ok assign short/training stripes --out t.csv
+cut -d, -f2 t.csv | cmp -s - <(cut -d, -f2 short/training/labels.csv) || complain "the training that was set aside assigns other clusters"
+ok cluster stripes --clusters 3 --budget 1s --set lr=0 --set baseline=false --no-report --out alone
+has alone DONE model.safetensors
+mkdir taken && touch taken/training
+refused 1 "may have to move there" cluster stripes --clusters 3 --budget 1s --set lr=0 --no-report --out taken
+
 # ---- sweeps
 says "| k1           | runs | NMI" sweep --data photos --features f.npy --clusters 3 --refine none --method kmeans --grid k1=3,5 --seeds 2 --out swept
 grep -q '^k1: 3$' swept/k1=3,seed=1/options.yaml && grep -q '^k2: -1$' swept/k1=3,seed=1/options.yaml || complain "k1 of a sweep: $(grep '^k' swept/k1=3,seed=1/options.yaml)"

@@ -228,6 +228,8 @@ static int cluster(features_run *r, conr_features_result *result) {
     TRY(check_rows(r));
     record_options(r);
     record_rows(r);
+    if (r->to->note)
+        TRY(features_log(r, json_pack("{si si ss}", "step", 0, "epoch", 0, "note", r->to->note)));
     TRY(features_cluster(r));
     TRY(features_results(r));
     if (result) fill_result(r, result);
