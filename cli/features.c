@@ -47,7 +47,7 @@ int features_check_flags(const arguments *a, bool again) {
     }
     if (flag_on(a, "paths") && (again || !flag_on(a, "features")))
         return usage_error("--paths: names the rows of a file; give --features F.npy, too");
-    if (again && flag_on(a, "refine") && strcmp(flag_text(a, "refine"), "none"))
+    if (again && flag_on(a, "refine") && !strcmp(flag_text(a, "refine"), "conaff"))
         return usage_error("--refine %s: nothing is trained when a run is clustered again; give "
                            "--features RUN/embeddings.npy to refine them",
                            flag_text(a, "refine"));
@@ -72,7 +72,7 @@ static bool is_given(const arguments *a, const char *key, bool grid) {
 int features_options(const arguments *a, const conr_settings *s, bool grid,
                      conr_features_options *o) {
     static const char *const methods[] = {"kmeans", "graph", "auto", NULL};
-    static const char *const refines[] = {"none", "conaff", NULL};
+    static const char *const refines[] = {"none", "conaff", "auto", NULL};
     char text[SETTING_SIZE];
     int rc;
     *o = conr_features_defaults();
@@ -237,7 +237,7 @@ static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
     int rc = features_open(a, c, operand(a, 0), &f);
     if (rc == EXIT_OK) rc = features_run(a, c, &f, o, &result, NULL);
     if (rc == EXIT_OK && f.images) rc = sort_run(a, c, f.images, o->out, result.clusters);
-    if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, flag_on(a, "json"));
+    if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, NULL, flag_on(a, "json"));
     features_close(&f);
     return rc;
 }
@@ -245,10 +245,9 @@ static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
 static int cluster_again(const arguments *a, conr *c, conr_features_options *o) {
     conr_features_result result;
     run_make_parents(o->out);
-    o->refine = "none";
     if (conr_cluster_again(c, operand(a, 0), o, &result) < 0) return library_error();
     progress_end();
-    return run_print_features(o->out, NULL, &result, flag_on(a, "json"));
+    return run_print_features(o->out, NULL, &result, NULL, flag_on(a, "json"));
 }
 
 static int check_verb(const arguments *a, bool again) {

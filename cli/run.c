@@ -4,6 +4,7 @@
 #include "data.h"
 #include "progress.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -132,6 +133,38 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
     free(data);
     free(run);
     return EXIT_INTERRUPTED;
+}
+
+/* A file that a training writes into its folder; a user may keep others there. */
+static bool is_of_run(const char *name) {
+    static const char *const names[] = {"options.yaml",   "log.jsonl",     "model.safetensors",
+                                        "embeddings.npy", "centroids.npy", "labels.csv",
+                                        "data.json",      "report.html",   "engines.txt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) return true;
+    return !strncmp(name, "checkpoint", 10) || !strncmp(name, "compact-", 8);
+}
+
+static int move_one(const char *run, const char *name, const char *to) {
+    char *old = path_in(run, name), *new = path_in(to, name);
+    int rc = rename(old, new) == 0 ? EXIT_OK
+                                   : failed("%s: cannot be moved to %s: %s; check the folder", old,
+                                            to, strerror(errno));
+    free(old);
+    free(new);
+    return rc;
+}
+
+int run_move(const char *run, const char *to) {
+    struct dirent *e;
+    int rc = EXIT_OK;
+    mkdir(to, 0777);
+    DIR *d = opendir(run);
+    if (!d) return failed("%s: %s; check the folder", run, strerror(errno));
+    while (rc == EXIT_OK && (e = readdir(d)))
+        if (is_of_run(e->d_name)) rc = move_one(run, e->d_name, to);
+    closedir(d);
+    return rc == EXIT_OK ? move_one(run, "DONE", to) : rc;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -322,12 +355,13 @@ static void print_made(const char *run, const conr_images *m, const conr_feature
 }
 
 int run_print_features(const char *run, const conr_images *m, const conr_features_result *r,
-                       bool json) {
+                       const char *note, bool json) {
     int64_t *size;
     int K = r->clusters, rc = cluster_sizes(run, &K, &size);
     if (rc) return rc;
     if (!json) {
         print_made(run, m, r, size, K);
+        if (note) puts(note);
         free(size);
         return finish_output();
     }
@@ -345,6 +379,7 @@ int run_print_features(const char *run, const conr_images *m, const conr_feature
     }
     out = json_put(out, "silhouette", json_number(r->silhouette));
     out = json_put(out, "neighbor_agreement", json_number(r->agreement));
+    if (note) out = json_put(out, "note", json_string(note));
     rc = print_json(add_sizes(out, size, K));
     free(size);
     return rc;

@@ -27,12 +27,17 @@ int run_last_scores(const char *run, json_t **out);
 int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
               const conr_train_options *o, const char *again, conr_train_result *out, int *why);
 
+/* Moves the files of a run into another folder, which is created if it is missing; the one that
+ * marks it as finished comes last.  0, or EXIT_FAILED after a message. */
+int run_move(const char *run, const char *to);
+
 /* Prints the result of a training, as text or as JSON.  0, or an exit code after a message. */
 int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json);
 
-/* The same for a run made from features; m: NULL if there are no images. */
+/* The same for a run made from features; m: NULL if there are no images.  note: one more line; in
+ * JSON, "note"; NULL: none. */
 int run_print_features(const char *run, const conr_images *m, const conr_features_result *r,
-                       bool json);
+                       const char *note, bool json);
 
 /* The result of a finished run, read from its files. */
 int run_print_finished(const char *run, bool json);

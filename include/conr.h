@@ -700,9 +700,11 @@ typedef struct conr_baseline_side {
 /* What a training is worth: its clusters beside those of the built-in descriptor (conr_describe),
  * both of the same sample of the images. */
 typedef struct conr_baseline {
-    int64_t images;      /* of the sample; 0: there is no baseline */
-    int labeled;         /* 1: scores are valid */
-    int descriptor_wins; /* 1: the descriptor's clusters are better */
+    int64_t images;           /* of the sample; 0: there is no baseline */
+    int labeled;              /* 1: scores are valid */
+    int descriptor_wins;      /* 1: the descriptor's clusters are better: by the labels if there are
+                            some, else by `confirmed` */
+    int descriptor_confirmed; /* 1: they are by `confirmed`, whatever the labels say */
     conr_baseline_side training, descriptor;
 } conr_baseline;
 
@@ -827,7 +829,8 @@ typedef struct conr_features_options {
     const char *from; /* the file that the features were read from, for the record; NULL: none */
     const char
         *method; /* "kmeans", "graph" (conr_graph), or "auto": by signs that need no labels */
-    const char *refine; /* "conaff": train a head on the features first (conr_refine); "none" */
+    const char *refine; /* "conaff": train a head on the features first (conr_refine); "none"; or
+                           "auto": conaff, but none for the descriptor */
     int clusters;       /* K; 0: estimate it (conr_choose_clusters), */
     int low, high;      /* from low to high; a high above n is cut to n */
     int restarts;       /* of k-means */
@@ -837,9 +840,11 @@ typedef struct conr_features_options {
     conr_images_options selection;    /* that the images were opened with, for later reports */
     int no_report;                    /* 1: do not write report.html; conr_report can do so later */
     conr_encoder *encoder;            /* in place of features: images go through it; NULL: none */
+    const char
+        *note; /* a sentence for the log and the report: why it is these features; NULL: none */
 } conr_features_options;
 
-/* auto, conaff, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1, no encoder */
+/* auto, auto, K estimated from 2 to 50, 10 restarts, neighbors all -1, seed 1, no encoder */
 CONR_API conr_features_options conr_features_defaults(void);
 
 typedef struct conr_features_result {
@@ -868,8 +873,8 @@ CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *fe
                                    const conr_features_options *o, conr_features_result *result);
 
 /* Clusters the embeddings of a finished run again, into another folder: another K, another method,
- * nothing trained.  What embeds new images or features goes along.  o->refine must be "none";
- * o->from and o->selection are ignored. */
+ * nothing trained.  What embeds new images or features goes along.  o->refine must be "none" or
+ * "auto"; o->from and o->selection are ignored. */
 CONR_API int conr_cluster_again(conr *c, const char *run, const conr_features_options *o,
                                 conr_features_result *result);
 

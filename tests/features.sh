@@ -188,6 +188,30 @@ refused 2 "needs images" assign run new.npy --out no.csv --sort-into sorted
 ok embed run f.npy --out again.npy
 cmp -s again.npy run/embeddings.npy || complain "embed gives the rows of the run other embeddings"
 
+# ---- by a head, by the graph, by the descriptor: the rows of the run get the embeddings and clusters
+# of the run, new rows the clusters of their class
+ok cluster photos --features f.npy --clusters 3 --method kmeans --no-report --out head # refined by default
+grep -q '^refine: conaff$' head/options.yaml && has head head.safetensors || complain "features were not refined: $(grep refine head/options.yaml)"
+ok cluster photos --features f.npy --clusters 3 --refine none --method graph --no-report --out graph
+says "NMI 1.0000  ACC 1.0000" cluster photos --features hog --clusters 3 --out hog
+grep -q '^refine: none$' hog/options.yaml || complain "the descriptor was refined by default"
+[ -e hog/head.safetensors ] && complain "the descriptor has a head"
+grep -q 'data:image/webp' hog/report.html || complain "the report of the descriptor's clusters has no pictures"
+mkdir fresh && cp photos/cat/0[0-4].png fresh
+for kind in head graph hog; do
+    [ $kind = hog ] && all=photos some=fresh classes=cat || all=f.npy some=new.npy classes=three
+    ok embed $kind $all --out again.npy
+    cmp -s again.npy $kind/embeddings.npy || complain "$kind: embed gives the rows of the run other embeddings"
+    ok assign $kind $all --out all.csv
+    cut -d, -f2-4 all.csv | cmp -s - <(cut -d, -f2-4 $kind/labels.csv) || complain "$kind: assign gives the rows of the run other clusters"
+    ok assign $kind $some --out some.csv
+    of() { awk -F, -v name="$1" '$1 ~ name { print $2; exit }' $kind/labels.csv; }
+    [ $classes = cat ] && want=$(yes "$(of cat/)" | head -n 5) || want=$(for i in 1 2 3; do of ant/; of bee/; of cat/; done)
+    [ "$(tail -n +2 some.csv | cut -d, -f2)" = "$want" ] || complain "$kind: new rows are in the clusters $(cut -d, -f2 some.csv | paste -sd ' ')"
+done
+refused 1 "images are uint8" assign hog f.npy --out no.csv
+refused 1 "images are uint8" embed hog f.npy --out no.npy
+
 # ---- other verbs
 ok cluster photos --features f.npy --clusters 3 "${plain[@]}" --sort-into sorted --out sorting
 [ "$(find sorted -name '*.png' | wc -l)" = 60 ] || complain "--sort-into: $(find sorted | wc -l) files"
@@ -237,6 +261,36 @@ ok assign trained4 photos --out t.csv
 cut -d, -f2 t.csv | cmp -s - <(cut -d, -f2 trained4/labels.csv) || complain "assign by the model gives other clusters"
 ok embed trained4 photos --out t.npy
 says "takes    images, through the model" info trained4
+
+# ---- a budget: stripes in three directions tell the descriptor everything, and a network that does
+# not learn nothing: the result is the descriptor's, by signs that need no labels, and says so
+python3 - <<'P'
+import math, os, random, struct, zlib
+rng = random.Random(5)
+for c in range(3):
+    os.makedirs(f'stripes/{"abc"[c]}')
+    for i in range(40):
+        a, phase = c * math.pi / 3, 7 * rng.random()
+        pixel = lambda x, y: int(110 + rng.randrange(-25, 26) + 30 * math.sin(phase + 1.2 * (x * math.cos(a) + y * math.sin(a))))
+        rows = b''.join(b'\0' + bytes(pixel(x, y) for x in range(24)) for y in range(24))
+        chunk = lambda t, d: struct.pack('>I', len(d)) + t + d + struct.pack('>I', zlib.crc32(t + d))
+        open(f'stripes/{"abc"[c]}/{i:02}.png', 'wb').write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 24, 24, 8, 0, 0, 0, 0)) +
+                                                        chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
+P
+says "The clusters are the built-in descriptor's" cluster stripes --clusters 3 --budget 1s --set lr=0 --sort-into by-stripe --out short
+grep -q "ACC 1.0000" out || complain "the descriptor's clusters: $(cat out)"
+has short DONE report.html labels.csv training/DONE training/model.safetensors training/report.html training/checkpoint.safetensors
+[ -e short/model.safetensors ] && complain "the model of the training was left beside the descriptor's clusters"
+grep -q '"note":"The clusters are the built-in' short/log.jsonl && grep -q 'The clusters are the built-in descriptor' short/report.html || complain "log or report do not say whose clusters these are"
+[ "$(find by-stripe -name '*.png' | wc -l)" = 120 ] || complain "--sort-into: $(find by-stripe -name '*.png' | wc -l) files"
+ok assign short stripes --out s.csv
+cut -d, -f2 s.csv | cmp -s - <(cut -d, -f2 short/labels.csv) || complain "assign does not take the descriptor"
+ok assign short/training stripes --out t.csv
+cut -d, -f2 t.csv | cmp -s - <(cut -d, -f2 short/training/labels.csv) || complain "the training that was set aside assigns other clusters"
+ok cluster stripes --clusters 3 --budget 1s --set lr=0 --set baseline=false --no-report --out alone
+has alone DONE model.safetensors
+mkdir taken && touch taken/training
+refused 1 "may have to move there" cluster stripes --clusters 3 --budget 1s --set lr=0 --no-report --out taken
 
 # ---- sweeps
 says "| k1           | runs | NMI" sweep --data photos --features f.npy --clusters 3 --refine none --method kmeans --grid k1=3,5 --seeds 2 --out swept

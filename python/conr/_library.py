@@ -156,6 +156,7 @@ class CBaselineSide(Structure):
 
 class CBaseline(Structure):
     _fields_ = [("images", c_int64), ("labeled", c_int), ("descriptor_wins", c_int),
+                ("descriptor_confirmed", c_int),
                 ("training", CBaselineSide), ("descriptor", CBaselineSide)]
 
 
@@ -180,7 +181,8 @@ class CFeaturesOptions(_Options):
     _fields_ = [("out", c_char_p), ("from_", c_char_p), ("method", c_char_p),
                 ("refine", c_char_p), ("clusters", c_int), ("low", c_int), ("high", c_int),
                 ("restarts", c_int), ("neighbors", CNeighborsOptions), ("seed", c_uint64),
-                ("selection", CImagesOptions), ("no_report", c_int), ("encoder", c_void_p)]
+                ("selection", CImagesOptions), ("no_report", c_int), ("encoder", c_void_p),
+                ("note", c_char_p)]
 
 
 class CFeaturesResult(Structure):

@@ -80,8 +80,8 @@ class DeepCluster:
     device, threads, seed
         'auto', 'cpu', 'cuda' or 'cuda:N'; 0 for all cores; the same seed gives the same bits.
     refine, method
-        For features: None for the defaults of `conr cluster --features`, else 'conaff' or 'none',
-        and 'kmeans', 'graph' or 'auto'.
+        For features: None for the defaults of `conr cluster --features`, else 'conaff', 'none' or
+        'auto', and 'kmeans', 'graph' or 'auto'.
     progress : bool or callable
         True: a tqdm bar if tqdm is installed, else a line on stderr.  A callable gets
         conr.Progress records; if it raises, training stops.

@@ -71,9 +71,11 @@ static bool add_baseline(folder_log *l, const json_t *line) {
 static int add_line(folder *f, const json_t *line) {
     folder_log *l = &f->log;
     const char *warning = json_string_value(json_object_get(line, "warning"));
+    const char *note = json_string_value(json_object_get(line, "note"));
     double epoch = json_number_value(json_object_get(line, "epoch")), v;
     int rc = 0;
     if (warning) return add_warning(f, warning);
+    if (note) return (l->note = keep(f, note)) ? 0 : CONR_ENOMEM;
     if (add_baseline(l, line)) return 0;
     if (json_object_get(line, "objective")) { /* an evaluation: its warnings follow */
         l->earlier += l->n_warnings;

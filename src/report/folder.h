@@ -16,6 +16,7 @@ typedef struct folder_log {
     double seconds, images_per_s; /* of the whole training; of its last line */
     const char **warning;         /* [n_warnings] of the last evaluation */
     int n_warnings, earlier;      /* earlier: of the evaluations before it */
+    const char *note;             /* why it is these features; NULL: none */
     /* of the training, and of the built-in descriptor without training; NaN: not known */
     struct folder_side {
         double nmi, acc, ari, agreement, confirmed, silhouette, stability;

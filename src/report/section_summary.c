@@ -245,6 +245,7 @@ void section_write_summary(FILE *f, const report *r) {
     html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n", folder_title(r->f), r->K,
                r->K == 1 ? "cluster" : "clusters");
     write_description(f, r);
+    if (r->f->log.note) html_print(f, "<p class=\"lead\" role=\"note\">%s</p>\n", r->f->log.note);
     write_tiles(f, r);
     write_warnings(f, r);
     write_baseline(f, r);

@@ -145,6 +145,7 @@ int baseline_make(conr *c, const trained *t, conr_baseline *out) {
     TRY(shared(&other, own.near, m, k, NULL, &out->descriptor.confirmed));
     out->images = m;
     out->descriptor_wins = baseline_wins(out);
+    out->descriptor_confirmed = baseline_confirms(out);
 done:
     space_free(&own), space_free(&other);
     free(id), free(truth), free(centroids);
@@ -153,10 +154,15 @@ done:
 
 static double mean_score(const conr_scores *s) { return (s->nmi + s->acc + s->ari) / 3; }
 
+bool baseline_confirms(const conr_baseline *b) {
+    return b->images &&
+           b->training.confirmed < 0.9 * b->descriptor.confirmed; /* not if one is NaN */
+}
+
 bool baseline_wins(const conr_baseline *b) {
     if (b->images == 0) return false;
     if (b->labeled) return mean_score(&b->descriptor.scores) > mean_score(&b->training.scores);
-    return b->training.confirmed < 0.9 * b->descriptor.confirmed; /* false if one is NaN */
+    return baseline_confirms(b);
 }
 
 char *baseline_warning(const conr_baseline *b) {

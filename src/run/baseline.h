@@ -32,6 +32,9 @@ int baseline_make(conr *c, const trained *t, conr_baseline *out);
  * ACC and ARI, without by `confirmed`, and then only if by more than a tenth. */
 bool baseline_wins(const conr_baseline *b);
 
+/* The second of these, whether there are labels or not. */
+bool baseline_confirms(const conr_baseline *b);
+
 /* The warning if it is, freed by the caller; NULL: it is not. */
 char *baseline_warning(const conr_baseline *b);
 

@@ -97,6 +97,10 @@ static void half_loses(void **state) {
     char *text = baseline_warning(&b);
     assert_non_null(strstr(text, "confirm them to"));
     free(text);
+    b.labeled = 1, b.training.scores = (conr_scores){.nmi = 1, .acc = 1, .ari = 1};
+    assert_false(baseline_wins(&b));    /* labels say so, */
+    assert_true(baseline_confirms(&b)); /* which the other sign must not know */
+    b.labeled = 0;
     b.training.confirmed = 0.91 * b.descriptor.confirmed; /* too close to say */
     assert_false(baseline_wins(&b));
     b.training.confirmed = NAN;

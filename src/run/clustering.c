@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "context/context.h"
 #include "kernels/rows.h"
-#include "settings/features.h"
+#include "run/features.h"
 
 #include <limits.h>
 #include <math.h>
@@ -239,25 +239,12 @@ done:
     return rc;
 }
 
-/* 1 - cos of each row to the centroid of its label. */
-static void distances_to(const conr_clustering *m, const float *rows, int64_t n,
-                         const int32_t *label, float *out) {
-    size_t d = (size_t)m->width;
-    for (int64_t i = 0; i < n; i++) {
-        const float *x = rows + (size_t)i * d, *k = m->centroids + (size_t)label[i] * d;
-        double dot = 0, a = 0, b = 0;
-        for (size_t j = 0; j < d; j++)
-            dot += (double)x[j] * k[j], a += (double)x[j] * x[j], b += (double)k[j] * k[j];
-        out[i] = (float)(a > 0 && b > 0 ? 1 - dot / sqrt(a * b) : 1);
-    }
-}
-
 int conr_clustering_assign(conr *c, const conr_clustering *m, const float *rows, int64_t n,
                            int32_t *labels, float *distances, float *boundary) {
     int rc = 0, K = (int)m->K;
     if (m->rows) {
         TRY(conr_graph_assign(c, m->rows, m->label, m->n, m->width, K, rows, n, labels));
-        distances_to(m, rows, n, labels, distances);
+        features_distances(rows, n, m->width, m->centroids, labels, distances);
     } else {
         TRY(conr_assign(c, rows, n, m->width, CONR_COSINE, m->centroids, K, labels, distances));
     }

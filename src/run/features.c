@@ -20,7 +20,7 @@
 conr_features_options conr_features_defaults(void) {
     return (conr_features_options){
         .method = "auto",
-        .refine = "conaff",
+        .refine = "auto",
         .low = 2,
         .high = 50,
         .restarts = 10,
@@ -60,13 +60,13 @@ static bool is_one_of(const char *word, const char *const *list) {
 
 static int check_options(const conr_features_options *o) {
     static const char *const methods[] = {"kmeans", "graph", "auto", NULL};
-    static const char *const refines[] = {"none", "conaff", NULL};
+    static const char *const refines[] = {"none", "conaff", "auto", NULL};
     if (!o->out || !o->out[0]) return fail(CONR_EINVAL, "out: the run has no folder; give one");
     if (!is_one_of(o->method, methods))
         return fail(CONR_EINVAL, "method %s: no such method; use kmeans, graph or auto",
                     o->method ? o->method : "NULL");
     if (!is_one_of(o->refine, refines))
-        return fail(CONR_EINVAL, "refine %s: no such way; use none or conaff",
+        return fail(CONR_EINVAL, "refine %s: no such way; use none, conaff or auto",
                     o->refine ? o->refine : "NULL");
     if (o->clusters < 0 || (o->clusters == 0 && (o->low < 1 || o->low > o->high)))
         return fail(CONR_EINVAL, "clusters: %d is out of range; use 1 or more, or 0 with a range",
@@ -156,11 +156,17 @@ done:
 
 /* ---- what is recorded ------------------------------------------------------------------------ */
 
+/* A head gains nothing on the descriptor's features, and costs more time than all the rest. */
+const char *features_refined(const features_run *r) {
+    if (strcmp(r->to->refine, "auto")) return r->to->refine;
+    return r->again || r->described ? "none" : "conaff";
+}
+
 static void record_options(features_run *r) {
     const conr_features_options *to = r->to;
     const conr_neighbors_options *near = &to->neighbors;
     features_options *o = &r->o;
-    if (!r->again) snprintf(o->refine, sizeof o->refine, "%s", to->refine);
+    if (!r->again) snprintf(o->refine, sizeof o->refine, "%s", features_refined(r));
     o->k = near->k, o->k1 = near->k1, o->k2 = near->k2;
     o->alpha = near->alpha, o->layers = near->layers, o->resymmetrize = near->resymmetrize;
     o->restarts = to->restarts;
@@ -236,6 +242,8 @@ static int cluster(features_run *r, conr_features_result *result) {
     TRY(check_rows(r));
     record_options(r);
     record_rows(r);
+    if (r->to->note)
+        TRY(features_log(r, json_pack("{si si ss}", "step", 0, "epoch", 0, "note", r->to->note)));
     TRY(features_cluster(r));
     TRY(features_results(r));
     if (result) fill_result(r, result);
@@ -323,7 +331,7 @@ int conr_cluster_again(conr *c, const char *run, const conr_features_options *o,
     features_run r = {.c = c, .to = o, .again = run, .began = clock_now()};
     TRY(one_process(c));
     TRY(check_options(o));
-    if (strcmp(o->refine, "none"))
+    if (!strcmp(o->refine, "conaff"))
         TRY(fail(CONR_EINVAL, "refine %s: a run is clustered again without training; use none",
                  o->refine));
     TRY(folder_open(run, &f));

@@ -56,8 +56,14 @@ int features_log(features_run *r, json_t *line);
 /* Shows the caller a message. */
 void features_message(features_run *r, const char *message);
 
+/* "none" or "conaff": what the caller asked for, or what suits the features. */
+const char *features_refined(const features_run *r);
+
 /* Fills everything under "what comes of it", and what it decides in r->o. */
 int features_cluster(features_run *r);
+/* 1 - cos of each row [n,d] to the centroid of its label. */
+void features_distances(const float *rows, int64_t n, int64_t d, const float *centroids,
+                        const int32_t *label, float *out);
 /* Writes the files; the last is DONE. */
 int features_results(features_run *r);
 

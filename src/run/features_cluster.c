@@ -64,7 +64,7 @@ static void set_neighbors(const features_run *r, conr_neighbors_options *o) {
 static int make_rows(features_run *r) {
     int rc = 0;
     r->width = r->d;
-    if (!strcmp(r->to->refine, "conaff")) {
+    if (!strcmp(features_refined(r), "conaff")) {
         conr_refine_options o = conr_refine_defaults();
         int64_t takes;
         o.clusters = r->K;
@@ -115,16 +115,14 @@ static int take_means(features_run *r) {
     return rc;
 }
 
-/* 1 - cos of a row to the mean of its cluster. */
-static void take_distances(features_run *r) {
-    size_t d = (size_t)r->width;
-    r->objective = 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        const float *x = r->rows + (size_t)i * d, *m = r->centroids + (size_t)r->label[i] * d;
-        double dot = 0, square = 0;
-        for (size_t j = 0; j < d; j++) dot += (double)x[j] * m[j], square += (double)m[j] * m[j];
-        r->distance[i] = (float)(square > 0 ? 1 - dot / sqrt(square) : 1);
-        r->objective += r->distance[i];
+void features_distances(const float *rows, int64_t n, int64_t d, const float *centroids,
+                        const int32_t *label, float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = rows + i * d, *m = centroids + label[i] * d;
+        double dot = 0, a = 0, b = 0;
+        for (int64_t j = 0; j < d; j++)
+            dot += (double)x[j] * m[j], a += (double)x[j] * x[j], b += (double)m[j] * m[j];
+        out[i] = (float)(a > 0 && b > 0 ? 1 - dot / sqrt(a * b) : 1);
     }
 }
 
@@ -136,7 +134,9 @@ static int by_graph(features_run *r) {
     g.seed = (uint64_t)r->o.seed;
     TRY(conr_graph(r->c, r->rows, r->n, r->width, &g, r->label));
     TRY(take_means(r));
-    take_distances(r);
+    features_distances(r->rows, r->n, r->width, r->centroids, r->label, r->distance);
+    r->objective = 0;
+    for (int64_t i = 0; i < r->n; i++) r->objective += r->distance[i];
 done:
     return rc;
 }

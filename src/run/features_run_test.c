@@ -181,7 +181,7 @@ static void clustered_again(void **state) {
     assert_ok(cluster(x, plain(run), 1, NULL));
     conr *c = open_cpu(1);
     conr_features_options o = plain(next);
-    o.clusters = 5;
+    o.clusters = 5, o.refine = "auto"; /* as "none": nothing is trained */
     assert_ok(conr_cluster_again(c, run, &o, &r));
     assert_int_equal(r.clusters, 5);
     assert_true(same_file(file_in(run, "embeddings.npy"), file_in(next, "embeddings.npy")));
