@@ -845,6 +845,87 @@ CONR_API int conr_write_rows(const char *path, const char *const *names, const c
                              const int64_t *truth, const int32_t *labels, const float *distances,
                              const float *boundary, int64_t n);
 
+/* ---- edits: what a person decided about the clusters ------------------------------------------ */
+
+/* The clusters of a finished run as a person named, merged, split and corrected them (docs/open.md).
+ * Each decision is in RUN/edits.json when its call returns, and labels.csv follows it: its `cluster`
+ * is the decided one (-1: the image is marked), and the columns name, mark and untouched are added,
+ * the last with the cluster that the run found.  A call that fails changes nothing.  Reports,
+ * conr_clustering_assign and conr_sort_edited honor the edits.
+ *
+ * Clusters keep their numbers: new ones get the next free one, merged ones leave a gap. */
+typedef struct conr_edits conr_edits;
+
+/* read_only: 1, or 0: to decide; then nobody else can write into the run until it is closed:
+ * CONR_EFILE names the process.  A damaged journal is CONR_EFORMAT.  *out is released by
+ * conr_edits_close. */
+CONR_API int conr_edits_open(const char *run, int read_only, conr_edits **out);
+CONR_API void conr_edits_close(conr_edits *e); /* NULL is fine */
+
+typedef struct conr_edits_info {
+    int64_t n;        /* images */
+    int clusters;     /* that have images */
+    int found;        /* K of the run */
+    int next;         /* the number that the next new cluster gets: all are below it */
+    int done, undone; /* decisions in force; decisions that redo would make again */
+    const char *undo,
+        *redo;       /* what undo and redo would be about: "rename", "merge", "split", "move",
+                                "mark", "clusters"; NULL: nothing.  Valid until the next decision. */
+    int64_t version; /* grows with each decision */
+} conr_edits_info;
+
+CONR_API void conr_edits_about(const conr_edits *e, conr_edits_info *out);
+
+/* A cluster: its images, not counting marked ones; its name, NULL: none.  Valid until the next
+ * decision. */
+CONR_API int64_t conr_edits_size(const conr_edits *e, int cluster);
+CONR_API const char *conr_edits_name(const conr_edits *e, int cluster);
+
+/* An image marked as outlier belongs to no cluster; one marked as wrong does not belong where it was
+ * put. */
+enum { CONR_MARK_NONE, CONR_MARK_OUTLIER, CONR_MARK_WRONG };
+
+/* [n], owned by the edits, valid until the next decision: the cluster of each image, -1: marked; the
+ * one that the run found; CONR_MARK_*. */
+CONR_API const int32_t *conr_edits_labels(const conr_edits *e);
+CONR_API const int32_t *conr_edits_untouched(const conr_edits *e);
+CONR_API const unsigned char *conr_edits_marks(const conr_edits *e);
+
+/* Image i as labels.csv has it; the path belongs to the edits.  distance and boundary are those of
+ * the cluster that the run found. */
+typedef struct conr_edits_image {
+    const char *path;
+    float distance, boundary;
+    int64_t label; /* -1: unknown */
+} conr_edits_image;
+
+CONR_API int conr_edits_row(const conr_edits *e, int64_t i, conr_edits_image *out);
+
+/* The embeddings of the images [n,d], read at the first call; owned by the edits. */
+CONR_API int conr_edits_features(conr_edits *e, const float **features, int64_t *d);
+
+/* The decisions.  Images are numbers from 0 to n-1, in any order.
+ *   rename    a name of at most 200 bytes of UTF-8; "": none
+ *   merge     all into the first, which keeps its number, and its name if it has one
+ *   split     into k clusters by k-means of the members; the largest keeps number and name
+ *   move      to a cluster, or to a new one: `to` is then the `next` of conr_edits_info, and may get
+ *             a name (else NULL); takes marks off
+ *   mark      CONR_MARK_*
+ *   clusters  all images again into K clusters by k-means; each keeps number and name of the one
+ *             it shares most images with */
+CONR_API int conr_edits_rename(conr_edits *e, int cluster, const char *name);
+CONR_API int conr_edits_merge(conr_edits *e, const int *clusters, int count);
+CONR_API int conr_edits_split(conr *c, conr_edits *e, int cluster, int k, uint64_t seed);
+CONR_API int conr_edits_move(conr_edits *e, const int64_t *images, int64_t count, int to,
+                             const char *name);
+CONR_API int conr_edits_mark(conr_edits *e, const int64_t *images, int64_t count, int mark);
+CONR_API int conr_edits_clusters(conr *c, conr_edits *e, int K, uint64_t seed);
+CONR_API int conr_edits_undo(conr_edits *e);
+CONR_API int conr_edits_redo(conr_edits *e);
+
+/* Takes back all edits of a run, also damaged ones: labels.csv is again what the run wrote. */
+CONR_API int conr_edits_reset(const char *run);
+
 /* ---- reports --------------------------------------------------------------------------------- */
 
 typedef struct conr_report_options {
