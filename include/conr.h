@@ -741,6 +741,13 @@ CONR_API int conr_write_clusters(const char *path, conr_images *images, const in
 CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *labels, int64_t n,
                               int clusters, const char *folder, int copy);
 
+/* The same with a name for the folder of each cluster: names [clusters], NULL for cluster-07.  What
+ * a file name cannot hold becomes '_', and of equal names the later ones get the number of the
+ * cluster.  Images with the labels -1 and -2 go into the folders `outliers` and `wrong`; those with
+ * lower ones are left out. */
+CONR_API int conr_sort_named(conr *c, conr_images *images, const int32_t *labels, int64_t n,
+                             const char *const *names, int clusters, const char *folder, int copy);
+
 /* Fails if conr_sort_images would refuse the folder: for use before long work. */
 CONR_API int conr_sort_check(const char *folder);
 
@@ -818,6 +825,10 @@ CONR_API int conr_clustering_open(conr *c, const char *run, conr_clustering **ou
 CONR_API void conr_clustering_close(conr_clustering *m); /* NULL is fine */
 CONR_API void conr_clustering_about(const conr_clustering *m, conr_clustering_info *out);
 
+/* The name of a cluster, if somebody gave it one (conr_edits_rename); else NULL.  Belongs to the
+ * clustering. */
+CONR_API const char *conr_clustering_name(const conr_clustering *m, int cluster);
+
 /* Setting i = 0, 1, ... of a run made from features, key and value as in its options.yaml.  Returns
  * 0 past the last one (and for a training), else nonzero.  Valid until the next call in the same
  * thread. */
@@ -834,7 +845,7 @@ CONR_API int conr_clustering_embed(conr *c, const conr_clustering *m, const floa
 CONR_API int conr_clustering_images(conr *c, const conr_clustering *m, conr_images *images,
                                     float **out, int64_t *n);
 
-/* The clusters of embedded rows [n,width]: labels, distances (1 - cos to the centroid) and boundary
+/* The clusters of embedded rows [n,width], as edited (a merged one by the nearest of its parts): labels, distances (1 - cos to the centroid) and boundary
  * ratios: [n]. */
 CONR_API int conr_clustering_assign(conr *c, const conr_clustering *m, const float *rows, int64_t n,
                                     int32_t *labels, float *distances, float *boundary);
@@ -845,13 +856,19 @@ CONR_API int conr_write_rows(const char *path, const char *const *names, const c
                              const int64_t *truth, const int32_t *labels, const float *distances,
                              const float *boundary, int64_t n);
 
+/* The images that a finished run was made of: where they were then, or at `data` (NULL: as then).
+ * (*at)[i] is the number in *images of row i of labels.csv, -1: no longer there; *n rows.  *images is
+ * released by conr_images_close, *at by conr_free. */
+CONR_API int conr_run_images(conr *c, const char *run, const char *data, conr_images **images,
+                             int64_t **at, int64_t *n);
+
 /* ---- edits: what a person decided about the clusters ------------------------------------------ */
 
 /* The clusters of a finished run as a person named, merged, split and corrected them (docs/open.md).
  * Each decision is in RUN/edits.json when its call returns, and labels.csv follows it: its `cluster`
  * is the decided one (-1: the image is marked), and the columns name, mark and untouched are added,
  * the last with the cluster that the run found.  A call that fails changes nothing.  Reports,
- * conr_clustering_assign and conr_sort_edited honor the edits.
+ * conr_clustering_assign honor the edits.
  *
  * Clusters keep their numbers: new ones get the next free one, merged ones leave a gap. */
 typedef struct conr_edits conr_edits;
