@@ -35,6 +35,7 @@ typedef struct verb {
 extern const verb verb_assign;
 extern const verb verb_bench;
 extern const verb verb_cluster;
+extern const verb verb_duplicates;
 extern const verb verb_embed;
 extern const verb verb_eval;
 extern const verb verb_export;

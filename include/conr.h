@@ -593,6 +593,43 @@ CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **featu
  * conr_free. */
 CONR_API int conr_describe(conr *c, conr_images *m, float **features, int64_t *n, int64_t *d);
 
+/* ---- a glance at each image: copies, blurred and dark images ----------------------------------- */
+
+typedef struct conr_looks conr_looks;
+
+typedef struct conr_look {
+    int readable; /* 0: it cannot be decoded, and only width, height and bytes are known */
+    int width, height;
+    int64_t bytes;              /* of the file; of the pixels in an array */
+    float brightness, contrast; /* mean and deviation of the gray values in [0,1] */
+    float sharpness; /* 0 and more: how much neighboring pixels differ, beside contrast */
+} conr_look;
+
+/* Looks at every image once.  Memory: about 1.4 KB per image.  *out is released by conr_looks_free. */
+CONR_API int conr_looks_make(conr *c, conr_images *m, conr_looks **out);
+CONR_API void conr_looks_free(conr_looks *l); /* NULL is fine */
+/* Image i (out may be NULL); returns the number of images. */
+CONR_API int64_t conr_looks_get(const conr_looks *l, int64_t i, conr_look *out);
+
+/* What may be wrong with an image, as bits; 0: nothing. */
+enum { CONR_LOOK_BLURRED = 1, CONR_LOOK_DARK = 2, CONR_LOOK_UNIFORM = 4 };
+CONR_API int conr_look_reasons(const conr_look *l);
+
+typedef struct conr_duplicate {
+    int32_t group;    /* from 0; -1: there is no copy of it */
+    int64_t keep;     /* the image to keep of its group: most pixels, then sharpest */
+    int identical;    /* 1: another one has the same bytes */
+    float similarity; /* to the most similar one of its group, at most 1 */
+} conr_duplicate;
+
+/* Finds images with the same bytes, and those that are copies of each other, encoded again, resized
+ * or cropped (down to 0.6 of a side).  threshold: the similarity of copies, from 0.9 to 1: the
+ * correlation of small gray copies where they overlap; 0.97 is usual, 1: the same bytes only.  Time
+ * and memory grow as the number of images.  out: [n]; *groups: how many there are.  The first call
+ * compares, further ones with other thresholds are quick. */
+CONR_API int conr_duplicates(conr *c, conr_looks *l, double threshold, conr_duplicate *out,
+                             int *groups);
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 /* The settings of a training: what a recipe file holds (docs/recipes.md).  conr_setting lists the
