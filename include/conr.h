@@ -580,6 +580,17 @@ CONR_API int conr_images_check(conr *c, conr_images *m, conr_on_count *on_count,
 /* As conr_check_output, for all files that the images are in, also those that cannot be read. */
 CONR_API int conr_images_check_output(const conr_images *m, const char *out);
 
+/* Image i for showing it; may be called by many threads at once.  All bytes are released by conr_free.
+ *   thumb    the center square as JPEG, at most side x side pixels
+ *   picture  the whole image: its file as it is, or as PNG if it is an item of an array or of a kind
+ *            that browsers do not show; *type is "image/jpeg", ...
+ *   file     the path of its file; NULL: an item of an array */
+CONR_API int conr_images_thumb(const conr_images *m, int64_t i, int side, unsigned char **jpeg,
+                               int64_t *n);
+CONR_API int conr_images_picture(const conr_images *m, int64_t i, unsigned char **bytes, int64_t *n,
+                                 const char **type);
+CONR_API const char *conr_images_file(const conr_images *m, int64_t i);
+
 /* Raw pixels as features, the baseline of any clustering: each image is squashed to size x size and
  * becomes one row, pixel by pixel with channels last, values in [0,1].  Images whose pixels turn
  * out to be unreadable are dropped from m and counted there: call conr_images_about again.
@@ -1000,6 +1011,11 @@ typedef struct conr_report_result {
  * the images, their neighbors, curves.  result may be NULL. */
 CONR_API int conr_report(conr *c, const char *run, const conr_report_options *o,
                          conr_report_result *result);
+
+/* A map of features [n,d], n at most 20,000: positions xy [n,2], centered, the larger side of their
+ * box from -1 to 1, by t-SNE. */
+CONR_API int conr_map(conr *c, const float *features, int64_t n, int64_t d, uint64_t seed,
+                      float *xy);
 
 /* Compares several runs, or the folders of sweeps, in one file: a table of mean and deviation over
  * seeds, scores over the settings that differ, overlaid curves.  runs: [n] paths. */

@@ -143,7 +143,7 @@ int conr_look_reasons(const conr_look *l) {
     if (!l->readable) return 0;
     bool uniform = l->contrast < 0.04f;
     return (uniform ? CONR_LOOK_UNIFORM : 0) | (l->brightness < 0.12f ? CONR_LOOK_DARK : 0) |
-           (!uniform && l->sharpness < 0.025f ? CONR_LOOK_BLURRED : 0);
+           (!uniform && l->sharpness < 0.05f ? CONR_LOOK_BLURRED : 0);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
