@@ -61,6 +61,19 @@ static int print_result(const arguments *a, const conr_images *m, const int32_t 
     return finish_output();
 }
 
+/* Into folders that have the names of the clusters, where somebody named them. */
+static int sort_assigned(const arguments *a, conr *c, const conr_clustering *k, conr_images *m,
+                         const int32_t *labels, int64_t n, int clusters) {
+    const char **names = calloc((size_t)clusters + 1, sizeof *names);
+    bool any = false;
+    for (int j = 0; names && j < clusters; j++)
+        any = (names[j] = conr_clustering_name(k, j)) || any;
+    int rc = names ? sort_named(a, c, m, labels, n, any ? names : NULL, clusters)
+                   : failed("names: out of memory; close other programs");
+    free(names);
+    return rc;
+}
+
 /* Assigns rows [n,width] and writes.  m: whose rows they are; NULL: features, called by names or,
  * if that is NULL, by the file. */
 static int assign(const arguments *a, conr *c, const conr_clustering *k, const float *rows,
@@ -79,7 +92,7 @@ static int assign(const arguments *a, conr *c, const conr_clustering *k, const f
                  : conr_write_rows(out, names, slash ? slash + 1 : file, NULL, labels, distances,
                                    boundary, n);
     if (code < 0) rc = library_error();
-    if (rc == EXIT_OK && m) rc = sort_images(a, c, m, labels, n, info.clusters);
+    if (rc == EXIT_OK && m) rc = sort_assigned(a, c, k, m, labels, n, info.clusters);
     if (rc == EXIT_OK) rc = print_result(a, m, labels, n, info.clusters);
     free(labels);
     free(distances);

@@ -35,12 +35,14 @@ typedef struct verb {
 extern const verb verb_assign;
 extern const verb verb_bench;
 extern const verb verb_cluster;
+extern const verb verb_duplicates;
 extern const verb verb_embed;
 extern const verb verb_eval;
 extern const verb verb_export;
 extern const verb verb_info;
 extern const verb verb_kmeans;
 extern const verb verb_neighbors;
+extern const verb verb_open;
 extern const verb verb_report;
 extern const verb verb_sweep;
 extern const verb verb_train;

@@ -27,6 +27,7 @@ static const flag flags[] = {
     SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
+    {"reset-edits", NULL, NULL, "take back what was edited in RUN (conr open), and nothing else"},
     {"no-report", NULL, NULL, "do not write RUN/report.html"},
     {0},
 };
@@ -223,11 +224,26 @@ done:
     return rc;
 }
 
+/* What can be done with a finished run without clustering it again: taking back its edits, and
+ * sorting its images as edited.  -1: neither was asked for. */
+static int finished_run(const arguments *a) {
+    const char *run = operand(a, 0);
+    bool reset = flag_on(a, "reset-edits");
+    if (flag_on(a, "clusters") || flag_on(a, "out"))
+        return reset
+                   ? usage_error("--reset-edits: does nothing else; leave --clusters and --out out")
+                   : -1;
+    if (reset && !run) return usage_error("--reset-edits: of which run; give RUN");
+    if (reset) return conr_edits_reset(run) < 0 ? library_error() : EXIT_OK;
+    return run && run_done(run) && flag_on(a, "sort-into") ? sort_finished(a, run) : -1;
+}
+
 static int run(const arguments *a) {
     conr *c = NULL;
     conr_settings *wanted = NULL, *s = NULL;
     double budget = 0;
-    int threads, rc;
+    int threads, rc = finished_run(a);
+    if (rc >= 0) return rc;
     if (!flag_text(a, "clusters"))
         return usage_error("--clusters: is missing; give a number or auto");
     if (!flag_text(a, "out")) return usage_error("--out: is missing; give a folder for the run");
@@ -280,13 +296,15 @@ const verb verb_cluster = {
         "are no pictures.  conr assign then takes features.  --features hog describes the images\n"
         "by gradients and colors, without a file or a training.  With --encoder, the features are\n"
         "those of a pretrained network (docs/encoders.md), and conr assign takes images.  A finished\n"
-        "RUN in place of SRC is clustered again, with another K or method.\n"
+        "RUN in place of SRC is clustered again, with another K or method; without --clusters and\n"
+        "--out its images are sorted as somebody edited them (conr open).\n"
         "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n"
         "         conr cluster photos/ --features f.npy --clusters 10 --out runs/features\n"
         "         conr cluster photos/ --features hog --clusters 10 --out runs/hog\n"
         "         conr cluster photos/ --encoder dinov2.safetensors --clusters auto --out "
         "runs/dino\n"
-        "         conr cluster runs/photos --clusters 12 --out runs/photos12\n",
+        "         conr cluster runs/photos --clusters 12 --out runs/photos12\n"
+        "         conr cluster runs/photos --sort-into sorted\n",
     .low = 0,
     .high = 1,
     .flags = flags,

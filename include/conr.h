@@ -614,6 +614,17 @@ typedef struct conr_bench_feed_result {
 CONR_API int conr_bench_feed(conr *c, conr_images *images, const conr_bench_feed_options *o,
                              conr_bench_feed_result *out);
 
+/* Image i for showing it; may be called by many threads at once.  All bytes are released by conr_free.
+ *   thumb    the center square as JPEG, at most side x side pixels
+ *   picture  the whole image: its file as it is, or as PNG if it is an item of an array or of a kind
+ *            that browsers do not show; *type is "image/jpeg", ...
+ *   file     the path of its file; NULL: an item of an array */
+CONR_API int conr_images_thumb(const conr_images *m, int64_t i, int side, unsigned char **jpeg,
+                               int64_t *n);
+CONR_API int conr_images_picture(const conr_images *m, int64_t i, unsigned char **bytes, int64_t *n,
+                                 const char **type);
+CONR_API const char *conr_images_file(const conr_images *m, int64_t i);
+
 /* Raw pixels as features, the baseline of any clustering: each image is squashed to size x size and
  * becomes one row, pixel by pixel with channels last, values in [0,1].  Images whose pixels turn
  * out to be unreadable are dropped from m and counted there: call conr_images_about again.
@@ -626,6 +637,43 @@ CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **featu
  * unreadable are dropped from m, as by conr_images_pixels.  *features [n,d] is released by
  * conr_free. */
 CONR_API int conr_describe(conr *c, conr_images *m, float **features, int64_t *n, int64_t *d);
+
+/* ---- a glance at each image: copies, blurred and dark images ----------------------------------- */
+
+typedef struct conr_looks conr_looks;
+
+typedef struct conr_look {
+    int readable; /* 0: it cannot be decoded, and only width, height and bytes are known */
+    int width, height;
+    int64_t bytes;              /* of the file; of the pixels in an array */
+    float brightness, contrast; /* mean and deviation of the gray values in [0,1] */
+    float sharpness; /* 0 and more: how much neighboring pixels differ, beside contrast */
+} conr_look;
+
+/* Looks at every image once.  Memory: about 1.4 KB per image.  *out is released by conr_looks_free. */
+CONR_API int conr_looks_make(conr *c, conr_images *m, conr_looks **out);
+CONR_API void conr_looks_free(conr_looks *l); /* NULL is fine */
+/* Image i (out may be NULL); returns the number of images. */
+CONR_API int64_t conr_looks_get(const conr_looks *l, int64_t i, conr_look *out);
+
+/* What may be wrong with an image, as bits; 0: nothing. */
+enum { CONR_LOOK_BLURRED = 1, CONR_LOOK_DARK = 2, CONR_LOOK_UNIFORM = 4 };
+CONR_API int conr_look_reasons(const conr_look *l);
+
+typedef struct conr_duplicate {
+    int32_t group;    /* from 0; -1: there is no copy of it */
+    int64_t keep;     /* the image to keep of its group: most pixels, then sharpest */
+    int identical;    /* 1: another one has the same bytes */
+    float similarity; /* to the most similar one of its group, at most 1 */
+} conr_duplicate;
+
+/* Finds images with the same bytes, and those that are copies of each other, encoded again, resized
+ * or cropped (down to 0.6 of a side).  threshold: the similarity of copies, from 0.9 to 1: the
+ * correlation of small gray copies where they overlap; 0.97 is usual, 1: the same bytes only.  Time
+ * and memory grow as the number of images.  out: [n]; *groups: how many there are.  The first call
+ * compares, further ones with other thresholds are quick. */
+CONR_API int conr_duplicates(conr *c, conr_looks *l, double threshold, conr_duplicate *out,
+                             int *groups);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
@@ -777,6 +825,13 @@ CONR_API int conr_write_clusters(const char *path, conr_images *images, const in
 CONR_API int conr_sort_images(conr *c, conr_images *images, const int32_t *labels, int64_t n,
                               int clusters, const char *folder, int copy);
 
+/* The same with a name for the folder of each cluster: names [clusters], NULL for cluster-07.  What
+ * a file name cannot hold becomes '_', and of equal names the later ones get the number of the
+ * cluster.  Images with the labels -1 and -2 go into the folders `outliers` and `wrong`; those with
+ * lower ones are left out. */
+CONR_API int conr_sort_named(conr *c, conr_images *images, const int32_t *labels, int64_t n,
+                             const char *const *names, int clusters, const char *folder, int copy);
+
 /* Fails if conr_sort_images would refuse the folder: for use before long work. */
 CONR_API int conr_sort_check(const char *folder);
 
@@ -906,6 +961,10 @@ CONR_API void conr_clustering_about(const conr_clustering *m, conr_clustering_in
  * Opened when images are embedded first. */
 CONR_API int conr_clustering_set_encoder(conr_clustering *m, const char *path);
 
+/* The name of a cluster, if somebody gave it one (conr_edits_rename); else NULL.  Belongs to the
+ * clustering. */
+CONR_API const char *conr_clustering_name(const conr_clustering *m, int cluster);
+
 /* Setting i = 0, 1, ... of a run made from features, key and value as in its options.yaml.  Returns
  * 0 past the last one (and for a training), else nonzero.  Valid until the next call in the same
  * thread. */
@@ -922,7 +981,7 @@ CONR_API int conr_clustering_embed(conr *c, const conr_clustering *m, const floa
 CONR_API int conr_clustering_images(conr *c, conr_clustering *m, conr_images *images, float **out,
                                     int64_t *n);
 
-/* The clusters of embedded rows [n,width]: labels, distances (1 - cos to the centroid) and boundary
+/* The clusters of embedded rows [n,width], as edited (a merged one by the nearest of its parts): labels, distances (1 - cos to the centroid) and boundary
  * ratios: [n]. */
 CONR_API int conr_clustering_assign(conr *c, const conr_clustering *m, const float *rows, int64_t n,
                                     int32_t *labels, float *distances, float *boundary);
@@ -932,6 +991,93 @@ CONR_API int conr_clustering_assign(conr *c, const conr_clustering *m, const flo
 CONR_API int conr_write_rows(const char *path, const char *const *names, const char *from,
                              const int64_t *truth, const int32_t *labels, const float *distances,
                              const float *boundary, int64_t n);
+
+/* The images that a finished run was made of: where they were then, or at `data` (NULL: as then).
+ * (*at)[i] is the number in *images of row i of labels.csv, -1: no longer there; *n rows.  *images is
+ * released by conr_images_close, *at by conr_free. */
+CONR_API int conr_run_images(conr *c, const char *run, const char *data, conr_images **images,
+                             int64_t **at, int64_t *n);
+
+/* ---- edits: what a person decided about the clusters ------------------------------------------ */
+
+/* The clusters of a finished run as a person named, merged, split and corrected them (docs/open.md).
+ * Each decision is in RUN/edits.json when its call returns, and labels.csv follows it: its `cluster`
+ * is the decided one (-1: the image is marked), and the columns name, mark and untouched are added,
+ * the last with the cluster that the run found.  A call that fails changes nothing.  Reports,
+ * conr_clustering_assign honor the edits.
+ *
+ * Clusters keep their numbers: new ones get the next free one, merged ones leave a gap. */
+typedef struct conr_edits conr_edits;
+
+/* read_only: 1, or 0: to decide; then nobody else can write into the run until it is closed:
+ * CONR_EFILE names the process.  A damaged journal is CONR_EFORMAT.  *out is released by
+ * conr_edits_close. */
+CONR_API int conr_edits_open(const char *run, int read_only, conr_edits **out);
+CONR_API void conr_edits_close(conr_edits *e); /* NULL is fine */
+
+typedef struct conr_edits_info {
+    int64_t n;        /* images */
+    int clusters;     /* that have images */
+    int found;        /* K of the run */
+    int next;         /* the number that the next new cluster gets: all are below it */
+    int done, undone; /* decisions in force; decisions that redo would make again */
+    const char *undo,
+        *redo;       /* what undo and redo would be about: "rename", "merge", "split", "move",
+                                "mark", "clusters"; NULL: nothing.  Valid until the next decision. */
+    int64_t version; /* grows with each decision */
+} conr_edits_info;
+
+CONR_API void conr_edits_about(const conr_edits *e, conr_edits_info *out);
+
+/* A cluster: its images, not counting marked ones; its name, NULL: none.  Valid until the next
+ * decision. */
+CONR_API int64_t conr_edits_size(const conr_edits *e, int cluster);
+CONR_API const char *conr_edits_name(const conr_edits *e, int cluster);
+
+/* An image marked as outlier belongs to no cluster; one marked as wrong does not belong where it was
+ * put. */
+enum { CONR_MARK_NONE, CONR_MARK_OUTLIER, CONR_MARK_WRONG };
+
+/* [n], owned by the edits, valid until the next decision: the cluster of each image, -1: marked; the
+ * one that the run found; CONR_MARK_*. */
+CONR_API const int32_t *conr_edits_labels(const conr_edits *e);
+CONR_API const int32_t *conr_edits_untouched(const conr_edits *e);
+CONR_API const unsigned char *conr_edits_marks(const conr_edits *e);
+
+/* Image i as labels.csv has it; the path belongs to the edits.  distance and boundary are those of
+ * the cluster that the run found. */
+typedef struct conr_edits_image {
+    const char *path;
+    float distance, boundary;
+    int64_t label; /* -1: unknown */
+} conr_edits_image;
+
+CONR_API int conr_edits_row(const conr_edits *e, int64_t i, conr_edits_image *out);
+
+/* The embeddings of the images [n,d], read at the first call; owned by the edits. */
+CONR_API int conr_edits_features(conr_edits *e, const float **features, int64_t *d);
+
+/* The decisions.  Images are numbers from 0 to n-1, in any order.
+ *   rename    a name of at most 200 bytes of UTF-8; "": none
+ *   merge     all into the first, which keeps its number, and its name if it has one
+ *   split     into k clusters by k-means of the members; the largest keeps number and name
+ *   move      to a cluster, or to a new one: `to` is then the `next` of conr_edits_info, and may get
+ *             a name (else NULL); takes marks off
+ *   mark      CONR_MARK_*
+ *   clusters  all images again into K clusters by k-means; each keeps number and name of the one
+ *             it shares most images with */
+CONR_API int conr_edits_rename(conr_edits *e, int cluster, const char *name);
+CONR_API int conr_edits_merge(conr_edits *e, const int *clusters, int count);
+CONR_API int conr_edits_split(conr *c, conr_edits *e, int cluster, int k, uint64_t seed);
+CONR_API int conr_edits_move(conr_edits *e, const int64_t *images, int64_t count, int to,
+                             const char *name);
+CONR_API int conr_edits_mark(conr_edits *e, const int64_t *images, int64_t count, int mark);
+CONR_API int conr_edits_clusters(conr *c, conr_edits *e, int K, uint64_t seed);
+CONR_API int conr_edits_undo(conr_edits *e);
+CONR_API int conr_edits_redo(conr_edits *e);
+
+/* Takes back all edits of a run, also damaged ones: labels.csv is again what the run wrote. */
+CONR_API int conr_edits_reset(const char *run);
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
@@ -953,6 +1099,11 @@ typedef struct conr_report_result {
  * the images, their neighbors, curves.  result may be NULL. */
 CONR_API int conr_report(conr *c, const char *run, const conr_report_options *o,
                          conr_report_result *result);
+
+/* A map of features [n,d], n at most 20,000: positions xy [n,2], centered, the larger side of their
+ * box from -1 to 1, by t-SNE. */
+CONR_API int conr_map(conr *c, const float *features, int64_t n, int64_t d, uint64_t seed,
+                      float *xy);
 
 /* Compares several runs, or the folders of sweeps, in one file: a table of mean and deviation over
  * seeds, scores over the settings that differ, overlaid curves.  runs: [n] paths. */

@@ -32,6 +32,7 @@ want libjpeg-dev library libjpeg
 want libpng-dev library libpng
 want libwebp-dev library libwebp
 want zlib1g-dev library zlib
+want libmicrohttpd-dev library libmicrohttpd
 want libcmocka-dev library cmocka
 want python3-numpy python_has "numpy, pytest"
 want python3-pytest python_has "numpy, pytest"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._settings import recipes, settings
     from .clustering import Clustering
     from .deep import DeepCluster, read_log
+    from .edits import Edits, reset_edits
     from .graph import GraphClustering
     from .head import Head, refine
     from .kmeans import KMeans
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 __version__ = version()
 __all__ = ["neighbors", "boundary", "boundary_keep", "boundary_fraction", "assign", "Assignment",
            "choose_clusters", "KMeans", "metrics", "DeepCluster", "Clustering",
-           "GraphClustering", "Head", "refine", "encode", "Model", "load", "read_log",
+           "Edits", "reset_edits", "GraphClustering", "Head", "refine", "encode", "Model", "load", "read_log",
            "recipes", "settings", "read_safetensors", "write_safetensors", "Progress", "Error",
            "InvalidError", "NoMemoryError", "FileError", "FormatError", "DeviceError",
            "NumberError", "Stopped", "TrainingWarning", "__version__"]
 
-_later = {"KMeans": "kmeans", "Clustering": "clustering", "GraphClustering": "graph",
+_later = {"KMeans": "kmeans", "Edits": "edits", "reset_edits": "edits", "Clustering": "clustering", "GraphClustering": "graph",
           "Head": "head", "refine": "head", "encode": "_encode",
           "DeepCluster": "deep", "Model": "model", "load": "model",
           "read_log": "deep", "recipes": "_settings", "settings": "_settings",

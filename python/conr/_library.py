@@ -191,6 +191,16 @@ class CFeaturesResult(Structure):
                 ("silhouette", c_double), ("agreement", c_double)]
 
 
+class CReportOptions(_Options):
+    _fields_ = [("data", c_char_p), ("out", c_char_p)]
+
+
+class CEditsInfo(Structure):
+    _fields_ = [("n", c_int64), ("clusters", c_int), ("found", c_int), ("next", c_int),
+                ("done", c_int), ("undone", c_int), ("undo", c_char_p), ("redo", c_char_p),
+                ("version", c_int64)]
+
+
 class CClusteringInfo(Structure):
     _fields_ = [("takes", c_char_p), ("method", c_char_p), ("refine", c_char_p),
                 ("from_", c_char_p), ("n", c_int64), ("d", c_int64), ("width", c_int64),
@@ -289,6 +299,22 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
     "conr_is_features_run": (c_int, [c_char_p]),
     "conr_clustering_open": (c_int, [_handle, c_char_p, POINTER(_handle)]),
     "conr_clustering_close": (None, [_handle]),
+    "conr_report": (c_int, [_handle, c_char_p, POINTER(CReportOptions), c_void_p]),
+    "conr_edits_open": (c_int, [c_char_p, c_int, POINTER(_handle)]),
+    "conr_edits_close": (None, [_handle]),
+    "conr_edits_about": (None, [_handle, POINTER(CEditsInfo)]),
+    "conr_edits_labels": (c_void_p, [_handle]),
+    "conr_edits_marks": (c_void_p, [_handle]),
+    "conr_edits_name": (c_char_p, [_handle, c_int]),
+    "conr_edits_rename": (c_int, [_handle, c_int, c_char_p]),
+    "conr_edits_merge": (c_int, [_handle, POINTER(c_int), c_int]),
+    "conr_edits_split": (c_int, [_handle, _handle, c_int, c_int, c_uint64]),
+    "conr_edits_move": (c_int, [_handle, _array, c_int64, c_int, c_char_p]),
+    "conr_edits_mark": (c_int, [_handle, _array, c_int64, c_int]),
+    "conr_edits_clusters": (c_int, [_handle, _handle, c_int, c_uint64]),
+    "conr_edits_undo": (c_int, [_handle]),
+    "conr_edits_redo": (c_int, [_handle]),
+    "conr_edits_reset": (c_int, [c_char_p]),
     "conr_clustering_about": (None, [_handle, POINTER(CClusteringInfo)]),
     "conr_clustering_embed": (c_int, [_handle, _handle, _array, c_int64, c_int64, _array]),
     "conr_clustering_images": (c_int, [_handle, _handle, _handle, POINTER(POINTER(c_float)),

@@ -19,11 +19,12 @@ from . import _html
 from ._arrays import address, matrix
 from ._encode import encode, is_features
 from ._images import Images, is_path, opened, thumbnails
-from ._library import (CBaseline, CBaselineSide, CFeaturesResult, CScores, CTrainResult, Context,
-                       Error, FileError, InvalidError, OnChoice, check, check_output, context, lib,
-                       text)
+from ._library import (CBaseline, CBaselineSide, CFeaturesResult, CReportOptions, CScores,
+                       CTrainResult, Context, Error, FileError, InvalidError, OnChoice, check,
+                       check_output, context, lib, text)
 from ._progress import TellProgress, reporter
 from ._settings import PathLike, Settings, all_settings, recipes, seconds, settings
+from .edits import open_run
 from .model import Model, TrainingWarning, _reopen, load, warn_skipped
 from .safetensors import write_safetensors
 
@@ -94,6 +95,7 @@ class DeepCluster:
     Attributes
     ----------
     labels_ : int32 [n]; paths_ : list; distances_, boundary_ : float32 [n]
+    cluster_names_ : dict, the names of clusters that somebody named (open, conr.Edits)
     embedding_ : float32 [n, d]; cluster_centers_ : float32 [K, d]
     baseline_ : dict, the clusters of the built-in descriptor beside these, and which are better
     scores_ : dict, empty without labels; chosen_ : list of the settings chosen, with reasons
@@ -304,20 +306,36 @@ class DeepCluster:
     def _collect(self, run: Path) -> None:
         """Reads the results from the run folder."""
         self.run_ = run
+        self.refresh()
+        self.embedding_ = np.load(run / "embeddings.npy")
+        self.log_ = read_log(run)
+        for said in dict.fromkeys(r["warning"] for r in self.log_ if "warning" in r):
+            warnings.warn(said.replace("warning: ", "", 1), TrainingWarning, stacklevel=3)
+
+    def refresh(self) -> "DeepCluster":
+        """Reads labels_ and cluster_names_ again, after the clusters were edited: by open, by
+        conr.Edits, or by `conr open`.  Images marked as outlier or wrong then have the label -1."""
+        run = self.run_
         with open(run / "labels.csv", newline="", errors="surrogateescape") as f:
             rows = list(csv.DictReader(f))
         self.paths_ = [r["path"] for r in rows]
         self.labels_ = np.array([r["cluster"] for r in rows], np.int32)
         self.distances_ = np.array([r["distance"] for r in rows], np.float32)
         self.boundary_ = np.array([r["boundary"] for r in rows], np.float32)
-        self.embedding_ = np.load(run / "embeddings.npy")
+        self.cluster_names_ = {int(r["cluster"]): r["name"] for r in rows if r.get("name")}
         self.model_ = load(run, device=self.device, threads=self.threads)
         self.model_._scratch = self._scratch  # keeps a temporary folder alive
         self.cluster_centers_ = self.model_.centroids
         self.n_clusters_ = self.model_.clusters
-        self.log_ = read_log(run)
-        for said in dict.fromkeys(r["warning"] for r in self.log_ if "warning" in r):
-            warnings.warn(said.replace("warning: ", "", 1), TrainingWarning, stacklevel=3)
+        return self
+
+    def open(self, *, browser: bool = True) -> "DeepCluster":
+        """`conr open` of the run: the clusters in the browser, to be named and corrected.  Returns
+        when that is ended, by its button or by Ctrl-C, with labels_ and cluster_names_ as
+        decided."""
+        self._fitted()
+        open_run(self.run_, browser)
+        return self.refresh()
 
     # -- using
 
@@ -360,7 +378,7 @@ class DeepCluster:
     def report(self, path: PathLike) -> Path:
         """Writes a self-contained HTML file: what was done, and every cluster.
 
-        A copy of the run's report.html if there is one; else a short page with the most central
+        A copy of the run's report.html if there is one, made anew if the clusters were edited; else a short page with the most central
         images of each cluster, the scores and the settings.
         """
         self._fitted()
@@ -368,6 +386,12 @@ class DeepCluster:
         if own.exists() and Path(path).exists() and own.samefile(path):
             return Path(path)
         check_output(path)
+        if (self.run_ / "edits.json").exists():
+            o = CReportOptions()
+            o.out = text(path, "path")
+            with context("cpu", self.threads) as c:
+                check(lib.conr_report(c.handle, text(self.run_, "out"), byref(o), None))
+            return Path(path)
         if own.exists():
             return Path(shutil.copyfile(own, path))
         options = {}

@@ -80,12 +80,24 @@ class Model:
             close()
 
     def predict(self, images: Any) -> np.ndarray:
-        """The cluster of each image, int32 [n]."""
-        return self._assign(images)[1]
+        """The cluster of each image, int32 [n]; of edited clusters (docs/open.md) as edited."""
+        edited = self._edited()
+        return edited.predict(images) if edited else self._assign(images)[1]
+
+    def _edited(self) -> Any:
+        """The run as somebody edited it; None: nobody did."""
+        from .clustering import Clustering
+
+        if not (self.path / "edits.json").exists():
+            return None
+        return Clustering(self.path, device=self.device, threads=self.threads)
 
     def assign(self, images: Any) -> Dict[str, Any]:
         """Path, cluster, distance (1 - cos to the centroid) and boundary ratio of each image, as a
         dict of columns for pandas.DataFrame."""
+        edited = self._edited()
+        if edited:
+            return edited.assign(images)
         features, labels, distances, paths = self._assign(images)
         return {"path": paths, "cluster": labels, "distance": distances,
                 "boundary": boundary(features, self.centroids, labels)}

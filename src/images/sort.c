@@ -193,15 +193,42 @@ static int digits_of(int K) {
     return digits;
 }
 
+/* The name of a cluster's folder: somebody's name without what a file name cannot hold, which does
+ * not begin with a dot and is not taken by another; else its number. */
+static void folder_of(const char *const *names, int clusters, int k, char *out, size_t size) {
+    static const char *const marks[] = {"outliers", "wrong"};
+    int digits = digits_of(clusters);
+    const char *name = k < 0 ? marks[-1 - k] : names ? names[k] : NULL;
+    bool taken = k >= 0 && name && (!strcmp(name, marks[0]) || !strcmp(name, marks[1]));
+    if (!name || !*name) {
+        snprintf(out, size, "cluster-%0*d", digits, k);
+        return;
+    }
+    for (int j = 0; j < k && !taken; j++) taken = names[j] && !strcasecmp(names[j], name);
+    snprintf(out, size, "%.200s", name);
+    if (k >= 0 && !strncmp(name, "cluster-", 8)) taken = true;
+    for (char *at = out; *at; at++)
+        if ((unsigned char)*at < 32 || strchr("/\\:*?\"<>|", *at) || (at == out && *at == '.'))
+            *at = '_', taken = taken || k >= 0;
+    if (taken) snprintf(out + strlen(out), size - strlen(out), "-%0*d", digits, k);
+}
+
 int conr_sort_images(conr *c, conr_images *m, const int32_t *labels, int64_t n, int clusters,
                      const char *folder, int copy) {
-    int rc = 0, digits = digits_of(clusters);
+    return conr_sort_named(c, m, labels, n, NULL, clusters, folder, copy);
+}
+
+int conr_sort_named(conr *c, conr_images *m, const int32_t *labels, int64_t n,
+                    const char *const *names, int clusters, const char *folder, int copy) {
+    int rc = 0;
     const source *s = &m->source;
     placing p = {.from = s, .copy = copy != 0};
-    char final[PATH - 64], fresh[PATH] = "", inside[PATH + 32];
+    char final[PATH - 64], fresh[PATH] = "", inside[PATH + 300];
+    char(*folders)[256] = calloc((size_t)clusters + 2, sizeof *folders); /* once they are needed */
+    if (!folders) TRY(fail_memory(folder, 256.0 * clusters));
     if (n != s->n)
-        return fail(CONR_EINVAL, "%s: %lld labels for %lld images; give the labels of these images",
-                    folder, (long long)n, (long long)s->n);
+        TRY(fail(CONR_EINVAL, "%s: %lld labels for %lld images; give the labels of these images",
+                 folder, (long long)n, (long long)s->n));
     TRY(conr_sort_check(folder));
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
@@ -215,12 +242,15 @@ int conr_sort_images(conr *c, conr_images *m, const int32_t *labels, int64_t n, 
     }
     chmod(fresh, 0755); /* mkdtemp makes it private */
     for (int64_t i = 0; i < n; i++) {
-        if (labels[i] < 0 || labels[i] >= clusters)
+        if (names && labels[i] < -2) continue;
+        if (labels[i] < (names ? -2 : 0) || labels[i] >= clusters)
             TRY(fail(CONR_EINVAL,
                      "labels: image %lld has cluster %d of only %d; give the labels of the run",
                      (long long)i, labels[i], clusters));
         if (i % 64 == 0) TRY(device_report(c->dev, "sorting", i, n));
-        snprintf(inside, sizeof inside, "%s/cluster-%0*d", fresh, digits, labels[i]);
+        char *own = folders[labels[i] + 2];
+        if (!*own) folder_of(names, clusters, labels[i], own, sizeof folders[0]);
+        snprintf(inside, sizeof inside, "%s/%s", fresh, own);
         if (mkdir(inside, 0777) && errno != EEXIST) TRY(fail_file(inside));
         TRY(place(&p, i, inside));
     }
@@ -229,5 +259,6 @@ int conr_sort_images(conr *c, conr_images *m, const int32_t *labels, int64_t n, 
 done:
     if (fresh[0]) nftw(fresh, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     image_free(&p.pixels);
+    free(folders);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "base/csv.h"
 #include "base/npy.h"
 #include "base/status.h"
+#include "edits/edits.h"
 #include "json/json.h"
 
 #include <errno.h>
@@ -232,24 +233,82 @@ done:
     return rc;
 }
 
+/* The clusters as a person made them; marked images become clusters of their own, after the others. */
+static int read_edits(folder *f) {
+    int rc = 0;
+    conr_edits *e = NULL;
+    conr_edits_info about;
+    bool marked[3] = {0};
+    TRY(edits_of_run(f->path, &e));
+    if (!e) return 0;
+    conr_edits_about(e, &about);
+    if (about.n != f->n)
+        TRY(fail(CONR_EFORMAT, "%s: its edits are of %lld images, not %lld; repeat the run",
+                 f->path, (long long)about.n, (long long)f->n));
+    f->found = f->K, f->decisions = about.done, f->K = about.next;
+    for (int64_t i = 0; i < f->n; i++) {
+        int mark = conr_edits_marks(e)[i];
+        marked[mark] = true;
+        f->cluster[i] = mark ? about.next + mark - 1 : conr_edits_labels(e)[i];
+    }
+    f->K = about.next + (marked[CONR_MARK_WRONG] ? 2 : marked[CONR_MARK_OUTLIER] ? 1 : 0);
+    f->cluster_name = arena_alloc(&f->memory, ((size_t)f->K + 1) * sizeof *f->cluster_name);
+    if (!f->cluster_name) TRY(CONR_ENOMEM);
+    for (int k = 0; k < about.next; k++) {
+        const char *name = conr_edits_name(e, k);
+        if (name && !(f->cluster_name[k] = keep(f, name))) TRY(CONR_ENOMEM);
+    }
+    if (f->K > about.next) f->cluster_name[about.next] = "Outliers";
+    if (f->K > about.next + 1) f->cluster_name[about.next + 1] = "Wrong";
+    f->used = about.clusters;
+done:
+    conr_edits_close(e);
+    return rc;
+}
+
+const char *folder_cluster(const folder *f, int k) {
+    static _Thread_local char text[4][32];
+    static _Thread_local unsigned at;
+    if (f->cluster_name && k >= 0 && k < f->K && f->cluster_name[k]) return f->cluster_name[k];
+    char *out = text[at++ % 4];
+    snprintf(out, sizeof text[0], "Cluster %d", k);
+    return out;
+}
+
+int folder_read_labels(folder *f) {
+    int rc = 0;
+    struct stat about;
+    const char *base = edits_base(f->path);
+    char *labels = path_of(f, base);
+    if (!labels) TRY(fail_memory(f->path, 4096));
+    if (stat(labels, &about))
+        TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
+    TRY(read_labels(f, labels));
+    /* once it is read: a file that shrinks meanwhile is noticed as well */
+    TRY(checksum_check(f->path, base, "DONE"));
+done:
+    free(labels);
+    return rc;
+}
+
 int folder_read_images(folder *f) {
     int rc = 0;
     int64_t n = 0;
     struct stat about;
-    char *labels = path_of(f, "labels.csv"), *features = path_of(f, "embeddings.npy");
-    if (!labels || !features) TRY(fail_memory(f->path, 4096));
-    if (stat(labels, &about) || stat(features, &about))
+    char *features = path_of(f, "embeddings.npy");
+    if (!features) TRY(fail_memory(f->path, 4096));
+    if (stat(features, &about))
         TRY(fail(CONR_EFILE, "%s: has no results yet; has its training finished?", f->path));
-    TRY(read_labels(f, labels));
+    TRY(folder_read_labels(f));
     TRY(npy_read_features(features, &f->features, &n, &f->d));
-    /* once they are read: a file that shrinks meanwhile is noticed as well */
-    TRY(checksum_check(f->path, "labels.csv", "DONE"));
     TRY(checksum_check(f->path, "embeddings.npy", "DONE"));
     if (n != f->n)
         TRY(fail(CONR_EFORMAT, "%s: %lld rows, but labels.csv has %lld images; repeat the run",
                  features, (long long)n, (long long)f->n));
+    f->used = f->K;
+    TRY(read_edits(f));
 done:
-    free(labels), free(features);
+    free(features);
     return rc;
 }
 

@@ -41,14 +41,22 @@ typedef struct folder {
     int64_t *label;             /* [n], -1 unknown; NULL: no labels at all */
     float *features;            /* [n,d] */
     int64_t d;
+    int decisions;             /* edits in force: the clusters are those that a person made, and */
+    int found, used;           /* how many the run found; how many have images */
+    const char **cluster_name; /* [K], NULL: none; NULL: nobody edited them */
     arena memory;
 } folder;
 
 /* options.yaml, log.jsonl, data.json.  The last may be missing. */
 int folder_open(const char *path, folder *out);
-/* labels.csv and embeddings.npy. */
+/* The clusters that the run found: labels.csv, or untouched.csv beside edits. */
+int folder_read_labels(folder *f);
+/* The same, then embeddings.npy and the edits. */
 int folder_read_images(folder *f);
 void folder_close(folder *f); /* also after a failed open; may be called twice */
+
+/* "Cluster 3", or the name that somebody gave it (static memory, good for the last four calls). */
+const char *folder_cluster(const folder *f, int k);
 
 /* What was clustered: the last part of the path of the images, of the file of features, or of the
  * run. */

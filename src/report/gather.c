@@ -73,7 +73,7 @@ static int write_page(const report *r, const char *path, int64_t *bytes) {
     int rc = 0;
     file_new f = {0};
     char title[PATH_MAX + 100];
-    snprintf(title, sizeof title, "%s in %d clusters", folder_title(r->f), r->K);
+    snprintf(title, sizeof title, "%s in %d clusters", folder_title(r->f), r->f->used);
     TRY(file_new_open(&f, path));
     html_head(f.stream, title, nav);
     section_write_summary(f.stream, r);
@@ -105,7 +105,7 @@ static int make(conr *c, const folder *f, const pictures *p, const char *why, co
     if (result)
         *result = (conr_report_result){.images = r.n,
                                        .points = r.n_points,
-                                       .clusters = r.K,
+                                       .clusters = f->used,
                                        .pictures = p != NULL,
                                        .bytes = bytes};
 done:

@@ -71,7 +71,7 @@
         return drawThumb(c.getContext('2d'), i, 0, 0, size) ? c : null;
     };
     const className = i => label && label[i] !== NONE ? data.classes[label[i]] : '';
-    const about = i => data.names[i] + (className(i) ? ', ' + className(i) : '') + ', cluster ' + cluster[i];
+    const about = i => data.names[i] + (className(i) ? ', ' + className(i) : '') + ', ' + data.clusters[cluster[i]];
 
     // the view: a point p of the map (0 to 1) is drawn at (p - center) * scale + middle
     let width = 0, height = 0, scale = 1, least = 1, centerX = .5, centerY = .5;
@@ -190,7 +190,7 @@
                 const picture = thumbCanvas(i, 96);
                 if (picture) tip.append(picture);
                 if (className(i)) tip.append(line('strong', className(i)), document.createElement('br'));
-                tip.append('Cluster ' + cluster[i], document.createElement('br'));
+                tip.append(data.clusters[cluster[i]], document.createElement('br'));
                 tip.append(`Boundary ratio ${((edge[i] >> 1) / 1000).toFixed(2)}`, document.createElement('br'));
                 tip.append(line('small', data.names[i]));
             }
@@ -217,7 +217,7 @@
         if (own) asks.append(own);
         words.append(data.names[i]);
         if (className(i)) words.append(document.createElement('br'), line('strong', className(i)));
-        words.append(document.createElement('br'), 'cluster ' + cluster[i]);
+        words.append(document.createElement('br'), data.clusters[cluster[i]]);
         asks.append(words);
         const near = k => Array.from(lists[k].subarray(i * data.near, (i + 1) * data.near));
         for (const kind of ['Euclidean', 'ConAff']) {
@@ -253,7 +253,7 @@
             key.style.background = g === NONE ? '#8a929c' : data.colors[g];
             button.type = 'button';
             button.setAttribute('aria-pressed', String(only === g));
-            const name = colorBy === 'cluster' ? 'Cluster ' + g : g === NONE ? 'no label' : data.classes[g];
+            const name = colorBy === 'cluster' ? data.clusters[g] : g === NONE ? 'no label' : data.classes[g];
             button.append(key, ' ' + name);
             button.onclick = () => { only = only === g ? -1 : g; writeLegend(); draw(); };
             item.append(button);

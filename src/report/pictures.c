@@ -92,6 +92,29 @@ done:
     return rc;
 }
 
+int conr_run_images(conr *c, const char *run, const char *data, conr_images **out, int64_t **at,
+                    int64_t *n) {
+    int rc = 0;
+    folder f = {0};
+    pictures p = {0};
+    char why[PATH_MAX + 100] = "";
+    *out = NULL, *at = NULL;
+    TRY(folder_open(run, &f));
+    TRY(folder_read_labels(&f));
+    TRY(pictures_open(c, &f, data, &p, why, sizeof why));
+    if (*why) {
+        char *remedy = strstr(why, "; make the report again"); /* there is another one here */
+        if (remedy) *remedy = 0;
+        TRY(fail(CONR_EFILE, "%s: %s; give the images, too", run, why));
+    }
+    *out = p.images, *at = p.at, *n = f.n;
+    p = (pictures){0};
+done:
+    pictures_close(&p);
+    folder_close(&f);
+    return rc;
+}
+
 void pictures_close(pictures *p) {
     free(p->at);
     conr_images_close(p->images);

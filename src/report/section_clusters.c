@@ -73,9 +73,10 @@ static void write_cluster(FILE *f, const report *r, int k) {
     int64_t usual = best >= 0 ? r->confusion.class_[best] : -1;
     html_print(f,
                "<article class=\"cluster\" aria-labelledby=\"c%d\"><h3 id=\"c%d\"><span "
-               "class=\"dot\" style=\"background:%s\"></span>Cluster %d</h3>\n<p class=\"facts\">"
+               "class=\"dot\" style=\"background:%s\"></span>%s</h3>\n<p class=\"facts\">"
                "%s %s, ",
-               k, k, section_color(k), k, html_count(c->size), section_things(r, c->size == 1));
+               k, k, section_color(k), folder_cluster(r->f, k), html_count(c->size),
+               section_things(r, c->size == 1));
     section_percent(f, (double)c->size / (double)r->n);
     fputs(" of all", f);
     if (best >= 0) html_print(f, "; mostly <strong>%s</strong>", folder_class(r->f, usual));

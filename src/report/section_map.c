@@ -120,6 +120,11 @@ static int write_data(FILE *f, const report *r) {
         if (j) fputc(',', f);
         html_json(f, folder_class(r->f, j));
     }
+    fputs("],\n\"clusters\":[", f);
+    for (int k = 0; k < r->K; k++) {
+        if (k) fputc(',', f);
+        html_json(f, folder_cluster(r->f, k));
+    }
     fputs("],\n\"colors\":[", f);
     int colors = classes > r->K ? classes : r->K;
     for (int k = 0; k < colors; k++) fprintf(f, "%s\"%s\"", k ? "," : "", section_color(k));

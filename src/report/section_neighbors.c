@@ -20,7 +20,8 @@ static void write_query(FILE *f, const report *r, const report_query *q) {
     html_print(f, "<p>%s", section_name(r->f->image[q->id]));
     if (r->labeled && r->f->label[q->id] >= 0)
         html_print(f, "<br><strong>%s</strong>", folder_class(r->f, r->f->label[q->id]));
-    html_print(f, "<br>cluster %d</p></div>\n<div class=\"found\">", r->f->cluster[q->id]);
+    html_print(f, "<br>%s</p></div>\n<div class=\"found\">",
+               folder_cluster(r->f, r->f->cluster[q->id]));
     for (int kind = 0; kind < 2; kind++) {
         html_print(f, "<div class=\"row\"><h3>%s</h3><ol class=\"pics\">", names[kind]);
         for (int i = 0; i < REPORT_NEAR && q->near[kind][i] >= 0; i++) {

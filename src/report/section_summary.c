@@ -24,7 +24,7 @@ static void write_tiles(FILE *f, const report *r) {
     char clusters[32], note[64] = "", rate[48];
     fputs("<dl class=\"tiles\">\n", f);
     tile(f, from->of_features && r->never_pictures ? "Rows" : "Images", html_count(r->n), NULL);
-    snprintf(clusters, sizeof clusters, "%d", r->K);
+    snprintf(clusters, sizeof clusters, "%d", from->used);
     if (r->labeled) snprintf(note, sizeof note, "%d classes in the labels", r->scores.classes);
     tile(f, "Clusters", clusters, note[0] ? note : NULL);
     if (r->labeled) {
@@ -104,6 +104,11 @@ static void write_description(FILE *f, const report *r) {
                                  : "images, grouped by what they look like",
                r->labeled ? "; labels were used only afterwards, to score the result"
                           : ", without any labels");
+    if (from->decisions)
+        html_print(f,
+                   "<p>The clusters are as a person edited them, in %d %s; the run itself found %d "
+                   "(<code>untouched.csv</code>).</p>\n",
+                   from->decisions, from->decisions == 1 ? "decision" : "decisions", from->found);
     fputs("<p>", f);
     if (from->data.words) {
         html_print(f, "Images: %s", from->data.words);
@@ -192,14 +197,16 @@ static void write_warnings(FILE *f, const report *r) {
 static void write_sizes(FILE *f, const report *r) {
     chart_bar *bar = calloc((size_t)r->K, sizeof *bar);
     char(*name)[2][16] = calloc((size_t)r->K, sizeof *name); /* and its color */
+    int bars = 0;
     if (bar && name) {
         for (int k = 0; k < r->K; k++) {
+            if (r->f->cluster_name && !r->cluster[k].size) continue; /* merged into another */
             snprintf(name[k][0], sizeof name[k][0], "%d", k);
             snprintf(name[k][1], sizeof name[k][1], "%s", section_color(k));
-            bar[k] = (chart_bar){name[k][0], (double)r->cluster[k].size, name[k][1]};
+            bar[bars++] = (chart_bar){name[k][0], (double)r->cluster[k].size, name[k][1]};
         }
         chart_bars(f, r->never_pictures ? "Rows per cluster" : "Images per cluster", "cluster", bar,
-                   r->K);
+                   bars);
     }
     free(bar), free(name);
 }
@@ -224,7 +231,11 @@ static void write_confusion(FILE *f, const report *r) {
             if (match != turn) continue;
             int64_t sum = 0;
             for (int j = 0; j < m->classes; j++) sum += m->count[(size_t)i * m->classes + j];
-            html_print(f, "<tr><th scope=\"row\">%d</th>", (int)m->cluster[i]);
+            const char *const *names = r->f->cluster_name;
+            if (names && names[m->cluster[i]])
+                html_print(f, "<tr><th scope=\"row\">%s</th>", names[m->cluster[i]]);
+            else
+                html_print(f, "<tr><th scope=\"row\">%d</th>", (int)m->cluster[i]);
             for (int j = 0; j < m->classes; j++) {
                 int64_t count = m->count[(size_t)i * m->classes + j];
                 double share = sum ? (double)count / (double)sum : 0;
@@ -242,8 +253,8 @@ static void write_confusion(FILE *f, const report *r) {
 
 void section_write_summary(FILE *f, const report *r) {
     fputs("<section id=\"summary\" aria-labelledby=\"h-summary\">\n", f);
-    html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n", folder_title(r->f), r->K,
-               r->K == 1 ? "cluster" : "clusters");
+    html_print(f, "<h1 id=\"h-summary\">%s in %d %s</h1>\n", folder_title(r->f), r->f->used,
+               r->f->used == 1 ? "cluster" : "clusters");
     write_description(f, r);
     if (r->f->log.note) html_print(f, "<p class=\"lead\" role=\"note\">%s</p>\n", r->f->log.note);
     write_tiles(f, r);

@@ -9,6 +9,7 @@
 #include "base/npy.h"
 #include "base/status.h"
 #include "context/context.h"
+#include "edits/edits.h"
 #include "kernels/rows.h"
 #include "run/features.h"
 
@@ -29,6 +30,9 @@ struct conr_clustering {
     int64_t n;      /* rows that were clustered; 0: a training, which did not say */
     float *rows;    /* [n,width], of a graph */
     int32_t *label; /* [n], of a graph */
+    /* of a run that was edited: */
+    conr_edits *edits; /* else NULL */
+    int32_t *owner;    /* [K] the edited cluster of each row of centroids, which are then parts */
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -41,7 +45,7 @@ static int open_rows(const char *run, conr_clustering *m) {
     TRY(checksum_check(run, "embeddings.npy", "DONE"));
     snprintf(path, sizeof path, "%s/embeddings.npy", run);
     TRY(npy_read_features(path, &m->rows, &m->n, &d));
-    snprintf(path, sizeof path, "%s/labels.csv", run);
+    snprintf(path, sizeof path, "%s/%s", run, edits_base(run));
     TRY(conr_read_labels(path, "cluster", &wide, &n));
     if (n != m->n || d != m->width)
         TRY(fail(CONR_EFORMAT,
@@ -74,6 +78,40 @@ done:
     return rc;
 }
 
+/* What a person decided: parts in place of centroids; the rows of a graph vote for the edited
+ * clusters, and marked ones do not vote. */
+static int open_edits(const char *run, conr_clustering *m) {
+    int rc = 0, P = 0;
+    float *parts = NULL;
+    const float *rows;
+    int64_t d;
+    TRY(edits_of_run(run, &m->edits));
+    if (!m->edits) return 0;
+    if (m->edits->K > m->K)
+        TRY(fail(CONR_EFORMAT, "%s: %lld centroids for %d clusters; repeat the run", run,
+                 (long long)m->K, m->edits->K));
+    TRY(conr_edits_features(m->edits, &rows, &d));
+    if (d != m->width)
+        TRY(fail(CONR_EFORMAT, "%s: embeddings of %lld elements, centroids of %lld; repeat the run",
+                 run, (long long)d, (long long)m->width));
+    if (m->rows) {
+        int64_t kept = 0;
+        for (int64_t i = 0; i < m->n; i++) {
+            if (m->edits->label[i] < 0) continue;
+            memmove(m->rows + kept * d, m->rows + i * d, (size_t)d * sizeof *m->rows);
+            m->label[kept++] = m->edits->label[i];
+        }
+        if (kept == 0)
+            TRY(fail(CONR_EINVAL, "%s: every image is marked as outlier or wrong; undo some", run));
+        m->n = kept;
+    }
+    TRY(edits_parts(m->edits, m->centroids, rows, d, &parts, &m->owner, &P));
+    free(m->centroids);
+    m->centroids = parts, m->K = P;
+done:
+    return rc;
+}
+
 static int open_parts(conr *c, const char *run, conr_clustering *m) {
     int rc = 0;
     char path[4096];
@@ -94,6 +132,7 @@ static int open_parts(conr *c, const char *run, conr_clustering *m) {
     m->takes = takes;
     m->n = m->o.rows;
     if (!strcmp(m->o.method, "graph")) TRY(open_rows(run, m));
+    TRY(open_edits(run, m));
 done:
     return rc;
 }
@@ -125,7 +164,8 @@ void conr_clustering_close(conr_clustering *m) {
     conr_model_close(m->model);
     conr_encoder_close(m->encoder);
     conr_head_close(m->head);
-    free(m->centroids), free(m->rows), free(m->label);
+    free(m->centroids), free(m->rows), free(m->label), free(m->owner);
+    conr_edits_close(m->edits);
     free(m);
 }
 
@@ -137,7 +177,11 @@ void conr_clustering_about(const conr_clustering *m, conr_clustering_info *out) 
                                   .n = m->n,
                                   .d = m->takes,
                                   .width = m->width,
-                                  .clusters = (int)m->K};
+                                  .clusters = m->edits ? m->edits->next : (int)m->K};
+}
+
+const char *conr_clustering_name(const conr_clustering *m, int cluster) {
+    return m->edits ? conr_edits_name(m->edits, cluster) : NULL;
 }
 
 int conr_clustering_setting(const conr_clustering *m, int i, const char **key, const char **value) {
@@ -239,9 +283,47 @@ done:
     return rc;
 }
 
+/* Of edited clusters: the nearest part decides, of a graph the vote of the nearest rows; distance
+ * and boundary are those of the nearest part of the own cluster and of all others. */
+static int assign_edited(conr *c, const conr_clustering *m, const float *rows, int64_t n,
+                         int32_t *labels, float *distances, float *boundary) {
+    int rc = 0;
+    size_t d = (size_t)m->width;
+    if (m->rows)
+        TRY(conr_graph_assign(c, m->rows, m->label, m->n, m->width, m->edits->next, rows, n,
+                              labels));
+#pragma omp parallel for num_threads(c->host->threads)
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = rows + (size_t)i * d;
+        double own[2] = {INFINITY, INFINITY}, other = INFINITY; /* 1 - cos; squared distances */
+        for (int turn = m->rows ? 1 : 0; turn < 2; turn++)      /* first the label, then the rest */
+            for (int64_t p = 0; p < m->K; p++) {
+                const float *k = m->centroids + (size_t)p * d;
+                double dot = 0, a = 0, b = 0;
+                for (size_t j = 0; j < d; j++)
+                    dot += (double)x[j] * k[j], a += (double)x[j] * x[j], b += (double)k[j] * k[j];
+                double apart = a > 0 && b > 0 ? 1 - dot / sqrt(a * b) : 1;
+                double square = a > 0 ? 1 - 2 * dot / sqrt(a) + b : b;
+                if (turn == 0) {
+                    if (apart < own[0]) own[0] = apart, labels[i] = m->owner[p];
+                } else if (m->owner[p] == labels[i]) {
+                    own[0] = fmin(own[0], apart), own[1] = fmin(own[1], square);
+                } else {
+                    other = fmin(other, square);
+                }
+            }
+        double in = sqrt(fmax(own[1], 0)), out = sqrt(fmax(other, 0)), most = fmax(in, out);
+        distances[i] = (float)(isfinite(own[0]) ? own[0] : 1);
+        boundary[i] = (float)(isfinite(most) && most > 0 ? 1 - (out - in) / most : 0);
+    }
+done:
+    return rc;
+}
+
 int conr_clustering_assign(conr *c, const conr_clustering *m, const float *rows, int64_t n,
                            int32_t *labels, float *distances, float *boundary) {
     int rc = 0, K = (int)m->K;
+    if (m->edits) return assign_edited(c, m, rows, n, labels, distances, boundary);
     if (m->rows) {
         TRY(conr_graph_assign(c, m->rows, m->label, m->n, m->width, K, rows, n, labels));
         features_distances(rows, n, m->width, m->centroids, labels, distances);
