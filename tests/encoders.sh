@@ -68,6 +68,32 @@ open('cut.safetensors', 'wb').write(whole[:len(whole) // 2])
 open('text.safetensors', 'w').write('these are no weights\n')
 write('flat.safetensors', [t[:2] + [0, 0] if t[0] == 'layernorm.weight' else t for t in dino])
 write('resnet.safetensors', [['conv1.weight', [64, 3, 7, 7], 1, 0]])
+# A ResNet-18 of width 8 under torchvision's names, and the same numbers under Hugging Face's
+def norm(name, c):
+    return [[f'{name}.weight', [c], 0.2, 1], [f'{name}.bias', [c], 0.2, 0], [f'{name}.running_mean', [c], 0.2, 0],
+            [f'{name}.running_var', [c], 0.2, 1]]
+net = [['conv1.weight', [8, 3, 7, 7], 0.2, 0]] + norm('bn1', 8)
+for s in range(4):
+    for b in range(2):
+        co, ci = 8 << s, 8 << s if b or not s else 4 << s
+        at = f'layer{s + 1}.{b}'
+        net += [[f'{at}.conv1.weight', [co, ci, 3, 3], 0.2, 0]] + norm(f'{at}.bn1', co)
+        net += [[f'{at}.conv2.weight', [co, co, 3, 3], 0.2, 0]] + norm(f'{at}.bn2', co)
+        if ci != co:
+            net += [[f'{at}.downsample.0.weight', [co, ci, 1, 1], 0.2, 0]] + norm(f'{at}.downsample.1', co)
+def hugging(name):
+    p = name.split('.')
+    if p[0] in ('conv1', 'bn1'):
+        return 'embedder.embedder.' + {'conv1': 'convolution', 'bn1': 'normalization'}[p[0]] + '.' + p[1]
+    head = f'encoder.stages.{int(p[0][5:]) - 1}.layers.{p[1]}.'
+    if p[2] == 'downsample':
+        return head + 'shortcut.' + ('convolution', 'normalization')[int(p[3])] + '.' + p[4]
+    return head + f'layer.{int(p[2][-1]) - 1}.' + ('convolution', 'normalization')[p[2][0] == 'b'] + '.' + p[3]
+state = rng.getstate()
+write('torch18.safetensors', net)
+rng.setstate(state)
+write('hf18.safetensors', [[hugging(t[0])] + t[1:] for t in net])
+write('short18.safetensors', [t for t in net if t[0] != 'layer2.1.bn2.bias'])
 P
 
 says "DINOv2" info dino.safetensors
@@ -110,7 +136,7 @@ says "through the pretrained network" info run
 ok assign run photos --out again.csv
 cmp -s <(cut -d, -f1,2 run/labels.csv) <(cut -d, -f1,2 again.csv) || complain "assign differs from the run"
 ok embed run photos --out e.npy
-ok cluster run --clusters 4 --out run4
+ok cluster run --clusters 4 --method kmeans --out run4
 ok assign run4 photos --out again4.csv
 cmp -s <(cut -d, -f2 run4/labels.csv) <(cut -d, -f2 again4.csv) || complain "assign differs from the run clustered again"
 ok cluster photos --encoder dino.safetensors --encoder-set size=42 --clusters 3 --refine none --method kmeans --out small
@@ -132,6 +158,19 @@ grep -q "ViT-128x2/14 (Hugging Face names), 128 features" err || complain "the n
 grep -q "look untrained.*NMI 1.000" err || complain "no warning: $(cat err)"
 grep -q '"descriptor_wins":true' warned/log.jsonl || complain "the log does not say who wins"
 grep -q '"descriptor_wins":false' run/log.jsonl || complain "features that tell the classes apart lose"
+
+# ResNets: both namings are one network, whatever its images are prepared by.
+says "resnet18 of width 8" info torch18.safetensors
+says "short side to 256 pixels (bilinear), the center 224 x 224" info torch18.safetensors
+says "(bicubic), the center 224 x 224" info hf18.safetensors
+ok embed photos --encoder torch18.safetensors --encoder-set size=48 --encoder-set filter=bicubic --out t.npy
+ok embed photos --encoder hf18.safetensors --encoder-set size=48 --out h.npy
+cmp -s t.npy h.npy || complain "embed: the two namings of a ResNet differ"
+ok cluster photos --encoder torch18.safetensors --encoder-set size=48 --clusters 3 --out run18
+ok assign run18 photos --out again18.csv
+cmp -s <(cut -d, -f1,2 run18/labels.csv) <(cut -d, -f1,2 again18.csv) || complain "assign differs from the run of a ResNet"
+refused 1 "layer2.1.bn2.bias" embed photos --encoder short18.safetensors --out x.npy
+refused 1 "this is a ResNet" embed photos --encoder torch18.safetensors --encoder-set pool=mean --out x.npy
 
 refused 2 "leave one of them out" cluster photos --encoder dino.safetensors --features a.npy --clusters 3 --out x
 refused 2 "give SRC, too" cluster --encoder dino.safetensors --clusters 3 --out x

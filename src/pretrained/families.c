@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 
-static const family *const families[] = {&family_vit};
+static const family *const families[] = {&family_vit, &family_resnet};
 
 int family_find(const tensors *f, const encoder_settings *set, const family **out,
                 encoder_about *about) {
@@ -15,6 +15,6 @@ int family_find(const tensors *f, const encoder_settings *set, const family **ou
     *out = NULL;
     return fail(CONR_EFORMAT,
                 "%s: is no network that is known (its first tensor is '%.100s'); give a vision "
-                "transformer: timm, DINO, DINOv2, CLIP or SigLIP",
+                "transformer (timm, DINO, DINOv2, CLIP, SigLIP) or a ResNet",
                 f->path, f->n ? f->tensor[0].name : "");
 }

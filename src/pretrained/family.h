@@ -5,6 +5,7 @@
  *     families.c        the list of families; a new one is a row there
  *     settings.c        KEY=VALUE over what the family knows
  *     vit*.c            vision transformers
+ *     resnet_family.c   ResNets; the network is encoder/resnet.h
  *
  * A family knows its names, its network, and how its images are prepared. */
 #ifndef CONR_PRETRAINED_FAMILY_H
@@ -70,8 +71,10 @@ int family_find(const tensors *f, const encoder_settings *set, const family **ou
 
 /* settings.c.  texts: "KEY=VALUE", ended by NULL; may be NULL itself. */
 int settings_parse(const char *const *texts, encoder_settings *out);
+/* What was set of how images are prepared, over what the family does. */
+int settings_prepare(const encoder_settings *set, preparation *p);
 extern const char *const settings_pools[], *const settings_gelus[], *const settings_filters[];
 
-extern const family family_vit;
+extern const family family_vit, family_resnet;
 
 #endif

@@ -70,6 +70,21 @@ static int parse_one(const char *text, encoder_settings *o) {
                        "pool, gelu and heads are");
 }
 
+int settings_prepare(const encoder_settings *set, preparation *p) {
+    if (set->size) { /* the same part of the image */
+        p->side = (int)((int64_t)p->side * set->size / p->size);
+        p->size = set->size;
+    }
+    if (set->side >= 0) p->side = set->side;
+    if (p->side && p->side < p->size)
+        return fail(CONR_EINVAL, "resize=%d: is less than the size, %d; use 0 to squash", p->side,
+                    p->size);
+    if (set->filter >= 0) p->filter = (pixels_filter)set->filter;
+    if (set->has_mean) memcpy(p->norm.mean, set->mean, sizeof set->mean);
+    if (set->has_deviation) memcpy(p->norm.deviation, set->deviation, sizeof set->deviation);
+    return 0;
+}
+
 int settings_parse(const char *const *texts, encoder_settings *out) {
     int rc = 0;
     *out = (encoder_settings){.side = -1, .filter = -1, .pool = -1, .gelu = -1};

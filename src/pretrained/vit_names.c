@@ -299,24 +299,14 @@ static void find_family(const tensors *f, vit_config *c) {
 static int usual_heads(int d) { return d == 1152 || d == 1280 || d == 1408 ? 16 : d / 64; }
 
 static int apply(const tensors *f, const encoder_settings *set, vit_config *c) {
-    preparation *p = &c->about.prepare;
+    int rc = settings_prepare(set, &c->about.prepare);
+    if (rc < 0) return rc;
     if (set->size && set->size % c->patch)
         return fail(CONR_EINVAL, "size=%d: is no multiple of the patches of %d pixels; use %d",
                     set->size, c->patch,
                     set->size < c->patch ? c->patch : set->size / c->patch * c->patch);
     if (set->size && set->size / c->patch > 128)
         return fail(CONR_EINVAL, "size=%d: more than 128 patches in a row; use less", set->size);
-    if (set->size) { /* the same part of the image */
-        p->side = (int)((int64_t)p->side * set->size / p->size);
-        p->size = set->size;
-    }
-    if (set->side >= 0) p->side = set->side;
-    if (p->side && p->side < p->size)
-        return fail(CONR_EINVAL, "resize=%d: is less than the size, %d; use 0 to squash", p->side,
-                    p->size);
-    if (set->filter >= 0) p->filter = (pixels_filter)set->filter;
-    if (set->has_mean) memcpy(p->norm.mean, set->mean, sizeof set->mean);
-    if (set->has_deviation) memcpy(p->norm.deviation, set->deviation, sizeof set->deviation);
     if (set->gelu >= 0) c->gelu = (dense_then)set->gelu;
     if (set->pool >= 0) {
         if (set->pool == POOL_HEAD && c->pool != POOL_HEAD)
@@ -325,7 +315,7 @@ static int apply(const tensors *f, const encoder_settings *set, vit_config *c) {
             return fail(CONR_EINVAL, "pool=class: %s has no class token; use mean", f->path);
         c->pool = (pooling)set->pool;
     }
-    c->now = p->size / c->patch;
+    c->now = c->about.prepare.size / c->patch;
     c->heads = set->heads ? set->heads : usual_heads(c->d);
     if (c->heads < 1 || c->d % c->heads)
         return fail(CONR_EINVAL, "%s: %d values do not divide into %d heads; set heads=N", f->path,
