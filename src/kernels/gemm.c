@@ -230,7 +230,7 @@ static void block_times_panels(const product *p, int i, int j, int l, int cols, 
             p->a + (p->ta ? (size_t)l * p->lda + i + r : (size_t)(i + r) * p->lda + l);
         gemm_pack(!p->ta, from, p->lda, least(g->mr, rows - r), k, g->mr, ap + (size_t)r * k);
     }
-    for (int s = 0; s < cols; s += g->nr) {
+    for (int s = 0; s < cols; s += g->nr)
         for (int r = 0; r < rows; r += g->mr) {
             float *c = p->c + (size_t)(i + r) * p->ldc + j + s;
             const float *a = ap + (size_t)r * k, *b = bp + (size_t)s * k;
@@ -241,11 +241,9 @@ static void block_times_panels(const product *p, int i, int j, int l, int cols, 
                 g->run(k, a, b, tile, g->nr, false);
                 store(p, tile, height, width, l == 0, c);
             }
+            if (p->end && l + k == p->k)
+                p->end->run(p->end, i + r, j + s, height, width, c, p->ldc);
         }
-        if (p->end && l + k == p->k)
-            p->end->run(p->end, i, j + s, rows, least(g->nr, cols - s),
-                        p->c + (size_t)i * p->ldc + j + s, p->ldc);
-    }
 }
 
 /* Rows of a block of A: whole panels, at most MC rows, and the same number of blocks for each

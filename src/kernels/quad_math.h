@@ -4,13 +4,22 @@
 
 #include "kernels/quad.h"
 
-static inline quad quad_min(quad a, quad b) {
-    quad_mask less = a < b;
-    return (quad)((less & (quad_mask)a) | (~less & (quad_mask)b));
+static inline quad quad_choose(quad_mask mask, quad yes, quad no) {
+#if defined(__aarch64__)
+    return (quad)vbslq_f32((uint32x4_t)mask, (float32x4_t)yes, (float32x4_t)no);
+#else
+    return (quad)((mask & (quad_mask)yes) | (~mask & (quad_mask)no));
+#endif
 }
 
-static inline quad quad_choose(quad_mask mask, quad yes, quad no) {
-    return (quad)((mask & (quad_mask)yes) | (~mask & (quad_mask)no));
+static inline quad quad_min(quad a, quad b) {
+#if defined(__aarch64__)
+    return (quad)vminnmq_f32((float32x4_t)a, (float32x4_t)b);
+#elif defined(__SSE__)
+    return __builtin_ia32_minps(a, b);
+#else
+    return quad_choose(a < b, a, b);
+#endif
 }
 
 /* e^x, for x from -87 to 88; beyond that the value at the end.  e^x = 2^n e^r with |r| < ln(2)/2;

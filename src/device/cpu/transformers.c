@@ -35,30 +35,35 @@ INLINE quad finish(dense_then then, quad x, quad bias, quad scale, quad residual
 /* The first n <= 4 values at p, or `other` if p is NULL. */
 INLINE quad part_at(const float *p, int n, float other) {
     quad v = quad_of(other);
+    if (p && n == 4) return quad_at(p);
     for (int i = 0; p && i < n; i++) v[i] = p[i];
     return v;
 }
 
-/* A part of the result, four columns at a time.  then and residual become constants when this is
- * inlined. */
+/* Four columns, or the last few, of some rows. */
+INLINE void finish_columns(const ending *e, dense_then then, bool residual, int row, int column,
+                           int rows, int n, float *c, int ldc) {
+    quad bias = part_at(e->bias ? e->bias + column : NULL, n, 0);
+    quad scale = part_at(e->scale ? e->scale + column : NULL, n, 1);
+    const float *more = residual ? e->residual + (size_t)row * e->s->co + column : NULL;
+    for (int r = 0; r < rows; r++, c += ldc) {
+        quad add = part_at(residual ? more + (size_t)r * e->s->co : NULL, n, 0);
+        quad v = finish(then, part_at(c, n, 0), bias, scale, add);
+        if (n == 4)
+            quad_put(c, v);
+        else
+            for (int i = 0; i < n; i++) c[i] = v[i];
+    }
+}
+
+/* A part of the result.  then and residual become constants when this is inlined. */
 INLINE void finish_part(const ending *e, dense_then then, bool residual, int row, int column,
                         int rows, int columns, float *c, int ldc) {
-    for (int j = 0; j < columns; j += 4) {
-        int n = least(4, columns - j);
-        quad bias = part_at(e->bias ? e->bias + column + j : NULL, n, 0);
-        quad scale = part_at(e->scale ? e->scale + column + j : NULL, n, 1);
-        const float *more = residual ? e->residual + (size_t)row * e->s->co + column + j : NULL;
-        float *to = c + j;
-        for (int r = 0; r < rows && n == 4; r++, to += ldc) {
-            quad add = residual ? quad_at(more + (size_t)r * e->s->co) : quad_of(0);
-            quad_put(to, finish(then, quad_at(to), bias, scale, add));
-        }
-        for (int r = 0; r < rows && n < 4; r++, to += ldc) {
-            quad add = part_at(residual ? more + (size_t)r * e->s->co : NULL, n, 0);
-            quad v = finish(then, part_at(to, n, 0), bias, scale, add);
-            for (int i = 0; i < n; i++) to[i] = v[i];
-        }
-    }
+    int j = 0;
+    for (; j + 4 <= columns; j += 4)
+        finish_columns(e, then, residual, row, column + j, rows, 4, c + j, ldc);
+    if (j < columns)
+        finish_columns(e, then, residual, row, column + j, rows, columns - j, c + j, ldc);
 }
 
 static void finish_any(const gemm_end *end, int row, int column, int rows, int columns, float *c,
