@@ -49,6 +49,36 @@ static void parts_and_ranks_agree(void **state) {
     drop_pictures(&p);
 }
 
+/* What several ranks embed is what one does: each takes its rows of every batch. */
+static void ranks_share_the_images(void **state) {
+    (void)state;
+    enum { N = 50, BATCH = 12, RANKS = 3, AT_ONCE = STREAM_HELD * BATCH / RANKS };
+    device *dev;
+    picture_set p;
+    size_t n, m, seen = 0, row = 16 * 16 * 3;
+    make_pictures(N, 3, 20, &p);
+    feed_options o = feed_options_of(16, BATCH);
+    assert_ok(device_open("cpu", 2, &dev));
+    o.place = FEED_HOST;
+    float *want = collect(dev, &p.s, &o, 0, 0, 1, 0, NULL, &n), *all = want + n - N * row;
+    o.place = FEED_STREAM, o.load.ranks = RANKS;
+    for (o.load.rank = 0; o.load.rank < RANKS; o.load.rank++) {
+        float *got = collect(dev, &p.s, &o, 0, 0, 1, 0, NULL, &m);
+        size_t at = 3 * (size_t)(BATCH / RANKS) * row; /* the step */
+        for (size_t i = 0; i < N; i++) {
+            if ((int)(i / AT_ONCE % RANKS) != o.load.rank) continue;
+            assert_memory_equal(got + at, all + i * row, row * sizeof *got);
+            at += row, seen++;
+        }
+        assert_int_equal(at, m);
+        free(got);
+    }
+    assert_int_equal(seen, N);
+    free(want);
+    device_close(dev);
+    drop_pictures(&p);
+}
+
 /* The same image several times in a batch, and only the largest ones. */
 static void images_may_repeat(void **state) {
     (void)state;
@@ -121,9 +151,9 @@ static void a_failed_upload_is_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_do_not_change_bits),   cmocka_unit_test(parts_and_ranks_agree),
-        cmocka_unit_test(images_may_repeat),           cmocka_unit_test(the_cpu_uses_the_loader),
-        cmocka_unit_test(a_failed_upload_is_reported),
+        cmocka_unit_test(places_do_not_change_bits), cmocka_unit_test(parts_and_ranks_agree),
+        cmocka_unit_test(ranks_share_the_images),    cmocka_unit_test(images_may_repeat),
+        cmocka_unit_test(the_cpu_uses_the_loader),   cmocka_unit_test(a_failed_upload_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
