@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -131,6 +133,9 @@ static void finish(job *j, bool ok) {
     atomic_store(&j->ready, ok ? 1 : -1);
 }
 
+/* Whoever waits for pictures and answers goes first. */
+static void give_way(void) { setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 15); }
+
 static void *be_map(void *user) {
     server *s = user;
     conr *c = NULL;
@@ -173,6 +178,9 @@ static void *be_features(void *user) {
     pthread_mutex_lock(&s->lock);
     bool ok = conr_edits_features(s->edits, &s->features, &s->d) == 0;
     pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < 20 && !atomic_load(&s->stopping); i++) /* the page comes first */
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    give_way();
     if (ok) return be_map(s);
     finish(&s->map, false);
     return NULL;
@@ -182,6 +190,7 @@ static void *be_looks(void *user) {
     server *s = user;
     conr *c = NULL;
     told t = {s, &s->looks};
+    give_way();
     bool ok = work_wait_images(s) && conr_open("cpu", s->threads, &c) == 0;
     if (ok) {
         conr_set_progress(c, on_progress, &t);

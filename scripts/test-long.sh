@@ -26,6 +26,8 @@ scripts/fuzz.sh 60
 step "reports in a browser"
 scripts/deps.sh browser
 tests/report.sh build/conr
+tests/open.sh build/conr --browser
+tests/open.sh build/conr --long
 
 step "ranks over MPI"
 scripts/deps.sh mpi

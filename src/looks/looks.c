@@ -112,7 +112,7 @@ int conr_looks_make(conr *c, conr_images *m, conr_looks **out) {
             for (int64_t i = from; i < to; i++) {
                 int got = g ? look_at(s, i, g, &l->look[i]) : fail_memory("looks", sizeof *g);
                 if (got >= 0 || got == CONR_EFORMAT || got == CONR_EFILE) continue;
-#pragma omp critical(looks)
+#pragma omp critical
                 if (!broken) broken = got, snprintf(why, sizeof why, "%s", conr_error());
             }
             if (g) resizer_free(&g->r), image_free(&g->m);
