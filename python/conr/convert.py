@@ -247,6 +247,7 @@ def describe(weights: Mapping[str, np.ndarray]) -> str:
 def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
             online: bool = False) -> Tuple[str, Dict[str, np.ndarray]]:
     """Writes the encoder of a checkpoint as safetensors; returns its prefix and weights."""
+    check_output(target, source)
     tensors = read_checkpoint(source)
     found = find_encoders(tensors)
     if prefix is None:
@@ -258,7 +259,6 @@ def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
     weights = encoder(tensors, prefix)
     if _shape(weights) not in _depths:
         raise FormatError(f"{source}: {describe(weights)}; conr has only ResNet-18, -34, -50 and -101")
-    check_output(target, source)
     write_safetensors(target, weights, {"source": str(source), "prefix": prefix})
     return prefix, weights
 
