@@ -52,6 +52,7 @@ expect 2 2 "takes no value" bench --json=1
 expect 2 2 "not a whole number" bench --threads two
 expect 2 2 "not a number" bench --seconds never
 expect 2 2 "no such benchmark" bench everything
+expect 1 2 "choose one" bench train --forward --byol
 expect 2 2 "2 operands" bench ops ops
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
