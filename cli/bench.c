@@ -15,6 +15,7 @@ static const flag flags[] = {
     {"size", "N", "32", "train: side of the images, in pixels"},
     {"channels", "N", "3", "train: 1 or 3"},
     {"batch", "N", "32", "train: images per step, over all ranks"},
+    {"forward", NULL, NULL, "train: only the forward pass, as for features"},
     {"byol", NULL, NULL, "train: a whole step of stage 1, views included"},
     {"conr", NULL, NULL, "train: a whole step of stage 2, with neighborhoods and filter"},
     {"hidden", "N", "4096", "train --byol, --conr: width of the heads"},
@@ -93,6 +94,7 @@ static int train_flags(const arguments *a, conr_bench_train_options *o) {
     o->encoder = flag_text(a, "encoder");
     o->stem = flag_text(a, "stem");
     o->byol = flag_on(a, "byol");
+    o->forward = flag_on(a, "forward");
     o->conr = flag_on(a, "conr");
     o->recompute = flag_on(a, "recompute");
     if ((rc = flag_int(a, "width", 1, 1024, &o->width)) ||
@@ -175,18 +177,20 @@ static int bench_train(conr *c, const arguments *a) {
         json_t *parts = json_object();
         for (int i = 0; i < r.n_parts; i++)
             parts = json_put(parts, r.part[i].name, json_real(r.part[i].share));
-        return print_json(json_pack(
-            "{ss ss ss si sb sb si sf sf sf sf sf sf sf so}", "version", conr_version(), "device",
-            conr_device(c), "encoder", o.encoder, "batch", o.batch, "byol", o.byol, "conr", o.conr,
-            "ranks", r.ranks, "collectives", r.collectives, "overlap", r.overlap, "seconds",
-            r.seconds, "images_per_second", r.images / r.seconds, "flops", r.flops, "peak_flops",
-            flops, "bytes", r.bytes, "parts", parts));
+        return print_json(
+            json_pack("{ss ss ss si sb sb sb si si sf sf sf sf sf sf sf so}", "version",
+                      conr_version(), "device", conr_device(c), "encoder", o.encoder, "batch",
+                      o.batch, "forward", o.forward, "byol", o.byol, "conr", o.conr, "ranks",
+                      r.ranks, "steps", r.steps, "collectives", r.collectives, "overlap", r.overlap,
+                      "seconds", r.seconds, "images_per_second", r.images / r.seconds, "flops",
+                      r.flops, "peak_flops", flops, "bytes", r.bytes, "parts", parts));
     }
     printf("%s; %s, %dx%dx%d, batch %d, %s\n", conr_device(c), o.encoder, o.size, o.size,
            o.channels, o.batch,
-           o.conr   ? "one CoNR step with two views"
-           : o.byol ? "one BYOL step with two views"
-                    : "forward + backward");
+           o.conr      ? "one CoNR step with two views"
+           : o.byol    ? "one BYOL step with two views"
+           : o.forward ? "forward"
+                       : "forward + backward");
     double rate = r.flops / r.seconds;
     bool tera = rate > 1e13; /* a GPU */
     printf("step %.2f ms (best of %d), %.1f it/s | %.1f images/s | %.1f %cFLOP/s, %.0f %% of the "

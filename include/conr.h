@@ -185,6 +185,7 @@ typedef struct conr_bench_train_options {
     int hidden, features;      /* of the heads, with byol or conr */
     int recompute;             /* 1: save memory at a small cost in time */
     double seconds;            /* time to spend */
+    int forward;               /* 1: only forward, as for features; not with byol or conr */
 } conr_bench_train_options;
 
 /* ResNet-18 with CIFAR stem at 32 pixels, batch 32, forward + backward, 3 seconds */

@@ -56,6 +56,7 @@ expect 2 2 "takes no images" bench ops ops
 expect 2 2 "3 operands" bench feed a b
 expect 2 2 "no images given" bench feed
 expect 1 2 "nowhere" bench feed /nowhere
+expect 1 2 "choose one" bench train --forward --byol
 expect 1 2 "fits" bench train --batch 1000000
 expect 1 2 "no such device" bench ops --device abacus
 expect 1 2 "matches no operation or shape" bench ops --device ref --only 17x17

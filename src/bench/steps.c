@@ -91,7 +91,7 @@ static int open_weights(plain *b) {
     TRY(w && running ? 0 : CONR_ENOMEM);
     network_init(&b->net, 1, w, running);
     TRY(floats(b, n, &b->w));
-    TRY(floats(b, n, &b->dw));
+    if (!b->o.forward) TRY(floats(b, n, &b->dw));
     TRY(floats(b, m, &b->running));
     TRY(dev->op.put(dev, b->w, w, n * sizeof *w));
     TRY(dev->op.put(dev, b->running, running, m * sizeof *w));
@@ -117,7 +117,7 @@ static int open_plain(conr *c, const conr_bench_train_options *o, plain *b) {
                       .groups = 1,
                       .passes = 1,
                       .end = b->net.n_layers,
-                      .backward = true,
+                      .backward = !o->forward,
                       .recompute = o->recompute,
                       .shared = c->ranks.talks};
     TRY(open_weights(
@@ -147,8 +147,9 @@ static int plain_step(void *arg) {
     int rc = 0;
     plain *b = arg;
     parameters at = {b->w, b->running};
-    TRY(pass_forward(b->pass, &at, b->images, PASS_TRAIN));
+    TRY(pass_forward(b->pass, &at, b->images, b->o.forward ? PASS_EVAL : PASS_TRAIN));
     TRY(pass_output(b->pass, b->net.n_layers, b->y));
+    if (b->o.forward) return 0;
     TRY(pass_backward(b->pass, &at, b->images, b->y, false, b->ranks, b->dw));
     TRY(ranks_mean_end(b->ranks, b->dev));
 done:
@@ -304,7 +305,7 @@ static int measure(const timed *x, conr_bench_train_result *r) {
         TRY(ranks_broadcast(x->ranks, &more, sizeof more)); /* the clock of one counts for all */
     }
     r->ranks = x->ranks->count;
-    if (x->ranks->talks) TRY(measure_collectives(x, spent, r));
+    if (x->ranks->talks && x->dw) TRY(measure_collectives(x, spent, r));
     TRY(bench_parts(x->dev, x->steps, x->arg, r));
 done:
     return rc;
@@ -355,7 +356,8 @@ static int bench_network(conr *c, const conr_bench_train_options *o, conr_bench_
     TRY(open_plain(c, o, &b));
     x.ranks = &c->ranks, x.dw = b.dw, x.n_weights = b.net.n_weights;
     TRY(measure(&x, out));
-    out->flops = step_flops(&b.net, o->batch, false);
+    out->flops =
+        o->forward ? 2.0 * o->batch * network_work(&b.net) : step_flops(&b.net, o->batch, false);
     out->bytes = (double)b.bytes;
 done:
     close_plain(&b);
@@ -379,6 +381,8 @@ done:
 
 int conr_bench_train(conr *c, const conr_bench_train_options *o, conr_bench_train_result *out) {
     *out = (conr_bench_train_result){0};
+    if (o->forward && (o->byol || o->conr))
+        return fail(CONR_EINVAL, "forward: a whole step goes backward, too; choose one of them");
     if (o->batch < 1) return fail(CONR_EINVAL, "batch %d: use at least 1", o->batch);
     out->images = o->batch;
     return o->byol || o->conr ? bench_trainer(c, o, out) : bench_network(c, o, out);
