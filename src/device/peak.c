@@ -54,7 +54,7 @@ static volatile float sink;     /* so that the loops are not optimized away */
         return 2.0 * (BYTES / 4) * M * N * ROUNDS * RESTARTS;                                      \
     }
 
-/* The same with one product for all sums: twelve of them leave room in sixteen registers. */
+/* The same with two operands for all sums: twelve of them leave room in sixteen registers. */
 #define FMA_CHAINS(NAME, BYTES, N, TARGET)                                                         \
     TARGET static double NAME(void) {                                                              \
         typedef float vector __attribute__((vector_size(BYTES), aligned(4), may_alias));           \
@@ -63,10 +63,10 @@ static volatile float sink;     /* so that the loops are not optimized away */
             vector sum[N];                                                                         \
             EACH(int i = 0; i < N; i++) sum[i] = (vector){0};                                      \
             for (int round = 0; round < ROUNDS; round++) {                                         \
-                OPAQUE(a);                                                                         \
-                OPAQUE(b);                                                                         \
-                EACH(int i = 0; i < N; i++) OPAQUE(sum[i]);                                        \
-                EACH(int i = 0; i < N; i++) sum[i] += a * b;                                       \
+                EACH(int i = 0; i < N; i++) {                                                      \
+                    OPAQUE(a); /* else the product would be shared */                              \
+                    sum[i] += a * b;                                                               \
+                }                                                                                  \
             }                                                                                      \
             EACH(int i = 0; i < N; i++) OPAQUE(sum[i]);                                            \
             sink = sum[0][0];                                                                      \
