@@ -54,10 +54,18 @@ int features_check_flags(const arguments *a, bool again) {
     return EXIT_OK;
 }
 
-static int check_word(const char *name, const char *value, const char *const *list) {
+bool features_has_word(const char *key) { return !strcmp(key, "method") || !strcmp(key, "refine"); }
+
+int features_set_word(const char *key, const char *value, conr_features_options *o) {
+    static const char *const methods[] = {"kmeans", "graph", "auto", NULL};
+    static const char *const refines[] = {"none", "conaff", "auto", NULL};
+    const char *const *list = !strcmp(key, "method") ? methods : refines;
     for (int i = 0; list[i]; i++)
-        if (!strcmp(value, list[i])) return EXIT_OK;
-    return usage_error("--%s %s: no such word; see conr help cluster", name, value);
+        if (!strcmp(value, list[i])) {
+            *(list == methods ? &o->method : &o->refine) = list[i];
+            return EXIT_OK;
+        }
+    return usage_error("--%s %s: no such word; see conr help cluster", key, value);
 }
 
 /* Whether the key was given: a default of trainings is none of the head or the graph. */
@@ -71,16 +79,13 @@ static bool is_given(const arguments *a, const char *key, bool grid) {
 
 int features_options(const arguments *a, const conr_settings *s, bool grid,
                      conr_features_options *o) {
-    static const char *const methods[] = {"kmeans", "graph", "auto", NULL};
-    static const char *const refines[] = {"none", "conaff", "auto", NULL};
     char text[SETTING_SIZE];
     int rc;
     *o = conr_features_defaults();
     conr_neighbors_options *near = &o->neighbors;
-    if (flag_on(a, "method")) o->method = flag_text(a, "method");
-    if (flag_on(a, "refine")) o->refine = flag_text(a, "refine");
-    if ((rc = check_word("method", o->method, methods)) ||
-        (rc = check_word("refine", o->refine, refines)))
+    if (flag_on(a, "method") && (rc = features_set_word("method", flag_text(a, "method"), o)))
+        return rc;
+    if (flag_on(a, "refine") && (rc = features_set_word("refine", flag_text(a, "refine"), o)))
         return rc;
     o->clusters = (int)setting_number(s, "clusters");
     o->low = (int)setting_number(s, "clusters_low");

@@ -30,6 +30,9 @@ int features_check_flags(const arguments *a, bool again);
 
 /* The keys that --set and --grid may name. */
 bool features_has_key(const char *key);
+/* method and refine, which are flags, and in a sweep may be keys of --grid. */
+bool features_has_word(const char *key);
+int features_set_word(const char *key, const char *value, conr_features_options *o);
 /* Fills o from --clusters, --seed, --method, --refine and s.  Of the settings of neighborhoods,
  * those count that --set names or, in a sweep, --grid. */
 int features_options(const arguments *a, const conr_settings *s, bool grid,

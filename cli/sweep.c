@@ -3,22 +3,15 @@
  * Every run has its own folder, named after the settings it changes, so that a sweep that was
  * stopped or extended runs only what is missing.  sweep.json records the settings that all runs
  * share, so that runs of another recipe never end up in the same table. */
-#include "cli.h"
+#include "sweep.h"
 
-#include "conr.h"
 #include "data.h"
-#include "features.h"
 #include "progress.h"
-#include "recipe.h"
 #include "run.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const flag flags[] = {
     RECIPE_FLAGS,
@@ -33,39 +26,6 @@ static const flag flags[] = {
     DATA_FLAGS,
     {0},
 };
-
-enum { SHORT = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9) }; /* JSON within a message */
-enum { MOST_KEYS = 8, MOST_VALUES = 64, MOST_COMBINATIONS = 4096, NAME_SIZE = 240 };
-
-/* One --grid. */
-typedef struct axis {
-    char key[SETTING_SIZE];
-    char value[MOST_VALUES][SETTING_SIZE];
-    int n;
-} axis;
-
-typedef struct sweep {
-    const arguments *a;
-    const char *out;
-    axis *axis; /* [n_axes] */
-    int n_axes, n_combinations;
-    int seed, seeds;
-    conr_train_options options;
-    conr_settings *base; /* shared by all runs */
-    conr *c;
-    bool of_features;              /* --features in place of trainings; */
-    features features;             /* read once */
-    conr_images *images;           /* opened once, unless the grid changes the selection */
-    char chosen[4 * SETTING_SIZE]; /* the selection that is open */
-    json_t *report;                /* sweep.json */
-    int n_failed;
-} sweep;
-
-/* Columns of the table, if the runs have them: without labels only the last two. */
-static const char *const scores_of[] = {"nmi", "acc",        "ari",
-                                        "knn", "silhouette", "neighbor_agreement"};
-static const char *const titles[] = {"NMI", "ACC", "ARI", "20-NN", "silhouette", "agreement"};
-enum { N_SCORES = 6 };
 
 /* ---- the grid -------------------------------------------------------------------------------- */
 
@@ -93,6 +53,21 @@ static int read_axis(const char *pair, axis *out) {
     }
 }
 
+/* A key that clusters of features have; the words of method and refine. */
+static int check_of_features(const sweep *w, const axis *x) {
+    conr_features_options o;
+    int rc = EXIT_OK;
+    if (features_has_key(x->key) || !strcmp(x->key, "clusters")) return EXIT_OK;
+    if (!features_has_word(x->key))
+        return usage_error("--grid %s: no setting of clusters of features; clusters, method, "
+                           "refine, k, k1, k2, alpha, layers, resymmetrize and restarts are",
+                           x->key);
+    if (flag_on(w->a, x->key))
+        return usage_error("--grid %s: also given by --%s; leave one out", x->key, x->key);
+    for (int i = 0; i < x->n && rc == EXIT_OK; i++) rc = features_set_word(x->key, x->value[i], &o);
+    return rc;
+}
+
 static int read_grid(sweep *w) {
     const char *pair;
     int rc;
@@ -105,10 +80,7 @@ static int read_grid(sweep *w) {
         for (int j = 0; j < w->n_axes; j++)
             if (!strcmp(w->axis[j].key, x->key))
                 return usage_error("--grid %s: given twice; give all its values at once", x->key);
-        if (w->of_features && !features_has_key(x->key) && strcmp(x->key, "clusters"))
-            return usage_error("--grid %s: no setting of clusters of features; clusters, k, k1, "
-                               "k2, alpha, layers, resymmetrize and restarts are",
-                               x->key);
+        if (w->of_features && (rc = check_of_features(w, x))) return rc;
         if (recipe_names(w->a, x->key))
             return usage_error("--grid %s: also given by --set; leave one out", x->key);
         w->n_axes++;
@@ -120,8 +92,7 @@ static int read_grid(sweep *w) {
     return EXIT_OK;
 }
 
-/* The value of an axis in a combination; the last axis varies fastest. */
-static const char *value_of(const sweep *w, int combination, int which) {
+const char *sweep_value(const sweep *w, int combination, int which) {
     for (int i = w->n_axes - 1; i > which; i--) combination /= w->axis[i].n;
     return w->axis[which].value[combination % w->axis[which].n];
 }
@@ -131,11 +102,16 @@ static void run_name(const sweep *w, int combination, int seed, char out[NAME_SI
     size_t at = 0;
     for (int i = 0; i < w->n_axes; i++)
         at += (size_t)snprintf(out + at, at < NAME_SIZE ? NAME_SIZE - at : 0, "%s=%s,",
-                               w->axis[i].key, value_of(w, combination, i)),
+                               w->axis[i].key, sweep_value(w, combination, i)),
             at = at < NAME_SIZE ? at : NAME_SIZE;
     if (at < NAME_SIZE) snprintf(out + at, NAME_SIZE - at, "seed=%d", seed);
     for (char *c = out; *c; c++)
         if (*c == '/' || *c == '@' || (unsigned char)*c <= ' ') *c = '-';
+}
+
+/* Whether an axis is none of the settings that trainings have. */
+static bool is_word(const sweep *w, int which) {
+    return w->of_features && features_has_word(w->axis[which].key);
 }
 
 /* The settings of one run; *out is released by conr_settings_free. */
@@ -147,7 +123,8 @@ static int run_settings(const sweep *w, int combination, int seed, conr_settings
         if (conr_settings_set(*out, i.key, setting_text(w->base, i.key, text)) < 0)
             return library_error();
     for (int k = 0; k < w->n_axes; k++)
-        if (conr_settings_set(*out, w->axis[k].key, value_of(w, combination, k)) < 0)
+        if (!is_word(w, k) &&
+            conr_settings_set(*out, w->axis[k].key, sweep_value(w, combination, k)) < 0)
             return library_error();
     snprintf(number, sizeof number, "%d", seed);
     return conr_settings_set(*out, "seed", number) < 0 ? library_error() : EXIT_OK;
@@ -163,86 +140,6 @@ static int check_grid(const sweep *w) {
         conr_settings_free(s);
     }
     return rc;
-}
-
-/* ---- files of the sweep ---------------------------------------------------------------------- */
-
-/* Writes to a temporary name, syncs, then renames. */
-static int replace_file(const char *folder, const char *name, const char *text) {
-    char *path = path_in(folder, name), *beside = malloc(strlen(path) + 5);
-    if (!beside) return free(path), failed("%s: out of memory; close other programs", name);
-    sprintf(beside, "%s.new", path);
-    FILE *f = fopen(beside, "w");
-    bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    if (f && fclose(f)) ok = false;
-    if (ok && rename(beside, path)) ok = false;
-    int rc = ok ? EXIT_OK
-                : failed("%s: %s; free some space or give another --out", path, strerror(errno));
-    if (!ok) remove(beside);
-    free(beside);
-    free(path);
-    return rc;
-}
-
-static int save_report(const sweep *w) {
-    char *text = json_write(w->report, JSON_INDENT(2));
-    if (!text) return failed("sweep.json: out of memory; close other programs");
-    int rc = replace_file(w->out, "sweep.json", text);
-    free(text);
-    return rc;
-}
-
-/* Runs that already exist must have been made with the same settings. */
-static int check_shared(const sweep *w, const json_t *settings, const char *from) {
-    char *path = path_in(w->out, "sweep.json");
-    json_t *old = json_load_file(path, 0, NULL);
-    const json_t *before = json_object_get(old, "settings"), *value;
-    const char *key, *old_from = json_string_value(json_object_get(old, "from"));
-    int rc = EXIT_OK;
-    json_object_foreach((json_t *)before, key, value) {
-        const json_t *now = json_object_get(settings, key);
-        bool own = !strcmp(key, "seed") || !strcmp(key, "version") || !strcmp(key, "device");
-        if (!now || own || json_equal(now, value)) continue;
-        char *a = json_write(value, SHORT), *b = json_write(now, SHORT);
-        rc = failed("%s: its runs have %s %s, not %s; give another --out", w->out, key,
-                    a ? a : "another value", b ? b : "this one");
-        free(a);
-        free(b);
-        break;
-    }
-    if (rc == EXIT_OK && old && strcmp(old_from ? old_from : "", from ? from : ""))
-        rc = failed("%s: its runs start from %s; give another --out", w->out,
-                    old_from ? old_from : "nothing");
-    json_decref(old);
-    free(path);
-    return rc;
-}
-
-static int begin_report(sweep *w) {
-    json_t *grid = json_object(), *settings = recipe_json(w->base);
-    const char *from = w->options.from, *data = flag_text(w->a, "data");
-    if (w->of_features) from = flag_text(w->a, "features"); /* runs of others are refused */
-    run_make_parents(w->out);
-    if (mkdir(w->out, 0777) && errno != EEXIST) {
-        json_decref(grid);
-        json_decref(settings);
-        return failed("%s: %s; give a folder that can be created", w->out, strerror(errno));
-    }
-    for (int i = 0; i < w->n_axes; i++) {
-        json_t *values = json_array();
-        for (int j = 0; j < w->axis[i].n; j++)
-            values = json_push(values, json_name(w->axis[i].value[j]));
-        grid = json_put(grid, w->axis[i].key, values);
-    }
-    int rc = check_shared(w, settings, from);
-    w->report =
-        json_pack("{ss so so so si si so so}", "version", conr_version(), "data",
-                  data ? json_name(data) : json_null(), "from",
-                  from ? json_name(from) : json_null(), "grid", grid, "seeds", w->seeds,
-                  "first_seed", w->seed, "settings", settings, "combinations", json_array());
-    if (!w->report) return failed("sweep.json: out of memory; close other programs");
-    /* written first: what all runs will share */
-    return rc == EXIT_OK && !run_has(w->out, "sweep.json") ? save_report(w) : rc;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -271,10 +168,14 @@ static bool is_lasting(int code) {
            code == CONR_ENOMEM;
 }
 
-static int do_features(sweep *w, const conr_settings *s, const char *run, int *why) {
+static int do_features(sweep *w, int combination, const conr_settings *s, const char *run,
+                       int *why) {
     conr_features_options o;
     conr_features_result result;
     int rc = features_options(w->a, s, true, &o);
+    for (int i = 0; i < w->n_axes && rc == EXIT_OK; i++)
+        if (is_word(w, i))
+            rc = features_set_word(w->axis[i].key, sweep_value(w, combination, i), &o);
     o.out = run;
     o.no_report = 1;
     if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s\n", run);
@@ -296,7 +197,7 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
     o.resume = run_has(run, "options.yaml");
     if (o.resume) o.from = NULL, o.stage = 0;
     if (rc == EXIT_OK && !run_done(run) && w->of_features) {
-        rc = do_features(w, s, run, &why);
+        rc = do_features(w, combination, s, run, &why);
     } else if (rc == EXIT_OK && !run_done(run)) {
         if (!flag_on(w->a, "quiet")) fprintf(stderr, "%s%s\n", run, o.resume ? " continues" : "");
         if ((rc = open_images(w, s)) == EXIT_OK)
@@ -313,38 +214,10 @@ static int do_run(sweep *w, int combination, int seed, json_t **out, bool *lasti
     return rc;
 }
 
-/* Mean and sample deviation of each score, over the runs that have it. */
-static int add_means(json_t *combination) {
-    const json_t *runs = json_object_get(combination, "runs"), *r;
-    json_t *mean = json_object(), *deviation = json_object();
-    size_t at;
-    for (int i = 0; i < N_SCORES; i++) {
-        double sum = 0, squares = 0;
-        int n = 0;
-        json_array_foreach(runs, at, r) {
-            const json_t *x = json_object_get(json_object_get(r, "scores"), scores_of[i]);
-            if (json_is_number(x)) sum += json_number_value(x), n++;
-        }
-        json_array_foreach(runs, at, r) {
-            const json_t *x = json_object_get(json_object_get(r, "scores"), scores_of[i]);
-            if (json_is_number(x)) squares += pow(json_number_value(x) - sum / n, 2);
-        }
-        if (n == 0) continue;
-        mean = json_put(mean, scores_of[i], json_number(sum / n));
-        deviation = json_put(deviation, scores_of[i],
-                             n > 1 ? json_number(sqrt(squares / (n - 1))) : json_null());
-    }
-    /* both are tried, since both have to be released */
-    bool short_of = json_object_set_new(combination, "mean", mean) < 0;
-    if (json_object_set_new(combination, "deviation", deviation) < 0 || short_of)
-        return failed("sweep.json: out of memory; close other programs");
-    return EXIT_OK;
-}
-
 static int do_combination(sweep *w, int which) {
     json_t *settings = json_object(), *runs = json_array();
     for (int i = 0; i < w->n_axes; i++)
-        settings = json_put(settings, w->axis[i].key, json_name(value_of(w, which, i)));
+        settings = json_put(settings, w->axis[i].key, json_name(sweep_value(w, which, i)));
     json_t *entry = json_pack("{so so}", "settings", settings, "runs", runs);
     if (!entry || json_array_append_new(json_object_get(w->report, "combinations"), entry) < 0)
         return failed("sweep.json: out of memory; close other programs");
@@ -356,79 +229,9 @@ static int do_combination(sweep *w, int which) {
         if (!r || json_array_append_new(runs, r) < 0)
             return failed("sweep.json: out of memory; close other programs");
         w->n_failed += rc != EXIT_OK; /* already reported; the other runs may succeed */
-        if ((rc = add_means(entry)) || (rc = save_report(w))) return rc;
+        if ((rc = sweep_add_means(entry)) || (rc = sweep_save(w))) return rc;
     }
     return EXIT_OK;
-}
-
-/* ---- the table ------------------------------------------------------------------------------- */
-
-static bool is_shown(const sweep *w, int score) {
-    const json_t *entry;
-    size_t at;
-    json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
-        if (json_object_get(json_object_get(entry, "mean"), scores_of[score])) return true;
-    }
-    return false;
-}
-
-static void write_cell(FILE *f, const json_t *entry, const char *score) {
-    const json_t *mean = json_object_get(json_object_get(entry, "mean"), score);
-    const json_t *deviation = json_object_get(json_object_get(entry, "deviation"), score);
-    char cell[64] = "-";
-    if (mean && json_is_number(deviation))
-        snprintf(cell, sizeof cell, "%.4f +- %.4f", json_number_value(mean),
-                 json_number_value(deviation));
-    else if (mean)
-        snprintf(cell, sizeof cell, "%.4f", json_number_value(mean));
-    fprintf(f, "| %-16s ", cell);
-}
-
-/* Markdown, aligned so that it also reads well as plain text. */
-static void write_table(const sweep *w, FILE *f) {
-    const json_t *entry, *run;
-    size_t at, j;
-    int columns = w->n_axes + 1;
-    for (int i = 0; i < w->n_axes; i++) fprintf(f, "| %-12s ", w->axis[i].key);
-    fprintf(f, "| runs ");
-    for (int i = 0; i < N_SCORES; i++)
-        if (is_shown(w, i)) fprintf(f, "| %-16s ", titles[i]), columns++;
-    fputs("|\n", f);
-    for (int i = 0; i < columns; i++) fputs("|---", f);
-    fputs("|\n", f);
-    json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
-        int n = 0;
-        json_array_foreach(json_object_get(entry, "runs"), j, run) {
-            n += json_is_null(json_object_get(run, "error"));
-        }
-        for (int i = 0; i < w->n_axes; i++) fprintf(f, "| %-12s ", value_of(w, (int)at, i));
-        fprintf(f, "| %4d ", n);
-        for (int i = 0; i < N_SCORES; i++)
-            if (is_shown(w, i)) write_cell(f, entry, scores_of[i]);
-        fputs("|\n", f);
-    }
-}
-
-static int finish(sweep *w) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return failed("table.md: out of memory; close other programs");
-    write_table(w, f);
-    if (fclose(f)) return free(text), failed("table.md: out of memory; close other programs");
-    int rc = replace_file(w->out, "table.md", text);
-    progress_end();
-    if (rc == EXIT_OK && flag_on(w->a, "json")) {
-        rc = print_json(json_incref(w->report));
-    } else if (rc == EXIT_OK) {
-        fputs(text, stdout);
-        rc = finish_output();
-    }
-    free(text);
-    if (rc == EXIT_OK && w->n_failed)
-        rc = failed("%s: %d of %d runs failed; sweep.json says why", w->out, w->n_failed,
-                    w->n_combinations * w->seeds);
-    return rc;
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
@@ -480,11 +283,11 @@ static int run(const arguments *a) {
         goto done;
     }
     progress_start(w.c, flag_on(a, "quiet"));
-    if ((rc = begin_report(&w))) goto done;
+    if ((rc = sweep_begin(&w))) goto done;
     if (w.of_features && (rc = features_open(a, w.c, flag_text(a, "data"), &w.features))) goto done;
     for (int i = 0; i < w.n_combinations; i++)
         if ((rc = do_combination(&w, i))) goto done;
-    rc = finish(&w);
+    rc = sweep_finish(&w);
 done:
     json_decref(w.report);
     conr_images_close(w.images);
@@ -504,11 +307,14 @@ const verb verb_sweep = {
         "ones are resumed: after an interruption, repeat the command.  Writes DIR/sweep.json\n"
         "(everything) and DIR/table.md (mean and deviation over the seeds); conr report DIR draws\n"
         "them.  With --features each run clusters features in place of training (conr help\n"
-        "cluster); --data, the images whose features they are, may be missing.\n"
+        "cluster); --data, the images whose features they are, may be missing, and the grid may\n"
+        "have method and refine.\n"
         "\nExample: conr sweep --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
         "             --from runs/cifar10@800 --stage 2 --grid fr0=0.7,0.8,0.9,1 --seeds 3 \\\n"
         "             --out runs/fr0\n"
-        "         conr sweep --features f.npy --clusters 10 --grid k1=5,10,20 --out runs/k1\n",
+        "         conr sweep --features f.npy --clusters 10 --grid k1=5,10,20 --out runs/k1\n"
+        "         conr sweep --features f.npy --clusters 10 --grid method=kmeans,graph \\\n"
+        "             --grid refine=none,conaff --out runs/methods\n",
     .flags = flags,
     .run = run,
 };

@@ -627,8 +627,9 @@ CONR_API int conr_images_picture(const conr_images *m, int64_t i, unsigned char 
 CONR_API const char *conr_images_file(const conr_images *m, int64_t i);
 
 /* Raw pixels as features, the baseline of any clustering: each image is squashed to size x size and
- * becomes one row, pixel by pixel with channels last, values in [0,1].  Images whose pixels turn
- * out to be unreadable are dropped from m and counted there: call conr_images_about again.
+ * becomes one row, pixel by pixel with channels last.  0 is black and 1 is white, but the scaling is
+ * bicubic, so beside sharp edges values may lie a little below 0 or above 1.  Images whose pixels
+ * turn out to be unreadable are dropped from m and counted there: call conr_images_about again.
  * *features [n,d] is released by conr_free. */
 CONR_API int conr_images_pixels(conr *c, conr_images *m, int size, float **features, int64_t *n,
                                 int64_t *d);

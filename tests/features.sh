@@ -301,6 +301,12 @@ grep -q 'k1' swept/report.html || complain "the comparison lacks k1"
 says "agreement" sweep --features f.npy --refine none --method kmeans --grid clusters=2,3 --out swept2
 ok sweep --features f.npy --refine none --method kmeans --grid clusters=2,3,4 --out swept2 # extended
 refused 1 "give another --out" sweep --features new.npy --refine none --method kmeans --grid clusters=2,3 --out swept2
+says "| graph        | none" sweep --data photos --features f.npy --clusters 3 --grid method=kmeans,graph --grid refine=none --out swept4
+for m in kmeans graph; do grep -q "^method: $m\$" "swept4/method=$m,refine=none,seed=1/options.yaml" || complain "the method of a sweep: $(grep '^method' "swept4/method=$m,refine=none,seed=1/options.yaml")"; done
+refused 2 "no such word" sweep --features f.npy --grid method=kmeans,cut --out swept5
+refused 2 "also given by --method" sweep --features f.npy --method graph --grid method=kmeans --out swept5
+refused 1 "method: no such setting" sweep --recipe tiny.yaml --data photos --grid method=kmeans --out swept5
+refused 1 "its runs have method" sweep --features f.npy --refine none --method graph --grid clusters=2,3,4 --out swept2
 refused 2 "no setting of clusters of features" sweep --features f.npy --grid lr=1,2 --out swept3
 refused 2 "is for a training" sweep --features f.npy --recipe tiny.yaml --grid k=1,2 --out swept3
 refused 2 "are for trainings" sweep --features f.npy --from run --grid k=1,2 --out swept3

@@ -3,6 +3,7 @@
  *     refine.c     conr_refine: options, epochs, pseudo labels and filter
  *     principal.c  rows to principal components
  *     geometry.c   which linear map of these lets clusters stand out
+ *     choose.c     how many clusters there are
  *     views.c      what is random in a step: dropped components, neighbors
  *     step.c       networks on the device, and one step
  *     head.c       a finished head: apply, save, open
@@ -66,6 +67,10 @@ double agreement(const int32_t *ids, int k, const int32_t *label, int64_t n, int
 int geometry_choose(conr *c, const float *x, int64_t n, int p, const float *of_x,
                     const int32_t *ids, int k, int K, uint64_t seed, float *map, float *deviation,
                     int *r);
+
+/* The number of clusters of features [n,d], from low to high; o: restarts and seed count. */
+int refine_choose_clusters(conr *c, const float *features, int64_t n, int64_t d,
+                           const conr_kmeans_options *o, int low, int high, int *chosen);
 
 network_spec head_spec(int d, int hidden, int width);
 /* A head that takes over *s; weights are zero.  *out is released by conr_head_close. */

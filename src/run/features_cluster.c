@@ -7,6 +7,7 @@
 #include "images/images.h"
 #include "kernels/rows.h"
 #include "run/baseline.h"
+#include "refine/refine.h"
 #include "json/json.h"
 
 #include <limits.h>
@@ -39,7 +40,7 @@ static int choose_clusters(features_run *r) {
         int high = to->high < r->n ? to->high : (int)r->n;
         int low = to->low < high ? to->low : high;
         char line[96];
-        TRY(conr_choose_clusters(r->c, r->given, r->n, r->d, &k, low, high, &r->K, NULL));
+        TRY(refine_choose_clusters(r->c, r->given, r->n, r->d, &k, low, high, &r->K));
         r->o.clusters_low = low, r->o.clusters_high = high;
         snprintf(line, sizeof line, "K estimated from the features: %d", r->K);
         features_message(r, line);
@@ -178,7 +179,7 @@ done:
 /* ---- what it is worth ------------------------------------------------------------------------ */
 
 /* Among the features as they were given: a head could make any clusters look dense. */
-static int agreement(features_run *r) {
+static int neighbor_agreement(features_run *r) {
     int rc = 0, most = AGREEMENT_ROWS, m = r->n < most ? (int)r->n : most;
     int k = m < 1 + AGREEMENT_NEAR ? m : 1 + AGREEMENT_NEAR;
     size_t d = (size_t)r->d;
@@ -281,7 +282,7 @@ static int evaluate(features_run *r) {
     if (r->truth && e->largest < r->n)
         TRY(conr_silhouette(r->c, r->rows, r->n, r->width, CONR_COSINE, r->label,
                             (uint64_t)r->o.seed, &r->silhouette, NULL));
-    TRY(agreement(r));
+    TRY(neighbor_agreement(r));
     json_t *o =
         json_pack("{si si sf si sf sI sI ss}", "step", 0, "epoch", 0, "objective", r->objective,
                   "clusters", r->K, "deviation", e->deviation, "smallest", (json_int_t)e->smallest,
