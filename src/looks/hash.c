@@ -105,6 +105,26 @@ static float correlate(const float *a, const look *b, look_window at) {
     return dot;
 }
 
+/* The correlation of the differences between neighbors: outlines must match, too, or simple pictures
+ * of other things of about the same shape would count as copies. */
+static float correlate_edges(const float *a, const look *b, look_window at) {
+    enum { M = SMALL, N = 2 * M * (M - 1) };
+    float cell[M * M], d[2][N], dot = 0;
+    const float *of[2] = {a, cell};
+    average(b->gray, 0, LOOK_SIDE, 1, at, M, cell);
+    for (int k = 0; k < 2; k++) {
+        int n = 0;
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < M; j++) {
+                if (j + 1 < M) d[k][n++] = of[k][i * M + j + 1] - of[k][i * M + j];
+                if (i + 1 < M) d[k][n++] = of[k][(i + 1) * M + j] - of[k][i * M + j];
+            }
+        if (!standardize(d[k], N) && k == 1) return 0;
+    }
+    for (int i = 0; i < N; i++) dot += d[0][i] * d[1][i];
+    return dot;
+}
+
 /* The mean difference of the colors, in levels. */
 static float colors_apart(const look *a, const look *b, look_window at) {
     enum { M = 4 };
@@ -124,9 +144,10 @@ float look_compare(const look *a, const look *b, look_window at) {
     average(a->gray, 0, LOOK_SIDE, 1, (look_window){0, 0, 1, 1}, SMALL, own);
     if (!standardize(own, SMALL * SMALL)) return 0;
     best = correlate(own, b, at);
-    if (best < 0.5f) return best;
-    for (float step = 0.04f; step > 0.004f; step /= 2) /* each edge is moved while that helps */
-        for (int round = 0; round < 8; round++) {
+    if (best < 0.6f) return best;
+    for (float step = 0.04f; step > 0.004f; step /= 2) { /* each edge is moved while that helps */
+        if (step < 0.03f && best < LOOK_LEAST - 0.03f) return best; /* it will not get there */
+        for (int round = 0; round < 3; round++) {
             float before = best;
             for (int edge = 0; edge < 8; edge++) {
                 look_window t = at;
@@ -143,5 +164,7 @@ float look_compare(const look *a, const look *b, look_window at) {
             }
             if (best <= before) break;
         }
+    }
+    best = fminf(best, 1 - (1 - correlate_edges(own, b, at)) / 3);
     return colors_apart(a, b, at) > COLORS ? fminf(best, 0.5f) : best;
 }

@@ -5,13 +5,15 @@
 #include "base/status.h"
 #include "context/context.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    TABLES = 12, /* each of other bits: a copy is missed only if a bit of each differs */
-    APART = 18,  /* bits of 63 that a candidate may differ in */
-    AROUND = 100 /* entries of a table that are looked at on either side of an image */
+    TABLES = 12,  /* each of other bits: a copy is missed only if a bit of each differs */
+    APART = 18,   /* bits of 63 that a candidate may differ in */
+    AROUND = 100, /* entries of a table that are looked at on either side of an image */
+    NEAREST = 10  /* candidates from a table that are compared */
 };
 
 /* A window of an image under its hash. */
@@ -92,7 +94,14 @@ typedef struct found {
 static int by_image(const void *a, const void *b) {
     const found *x = a, *y = b;
     if (x->image != y->image) return x->image < y->image ? -1 : 1;
-    return (x->apart > y->apart) - (x->apart < y->apart);
+    if (x->apart != y->apart) return x->apart < y->apart ? -1 : 1;
+    return (x->window > y->window) - (x->window < y->window);
+}
+
+static int by_apart(const void *a, const void *b) {
+    const found *x = a, *y = b;
+    if (x->apart != y->apart) return x->apart < y->apart ? -1 : 1;
+    return (x->image > y->image) - (x->image < y->image);
 }
 
 static int look_up(const table *t, const look *own, int32_t image, found *out) {
@@ -154,9 +163,22 @@ static void unite(list *l) {
     l->n = kept;
 }
 
+/* What was compared lately, so that it is not compared again for another table: a place may be taken
+ * by another, and then something is computed twice, to the same result. */
+enum { SEEN = 1 << 20 };
+
+static bool was_seen(_Atomic uint64_t *seen, int64_t i, const found *f) {
+    uint64_t key =
+        ((uint64_t)i << 32 | (uint32_t)f->image) * LOOK_WINDOWS + (uint64_t)f->window + 1;
+    _Atomic uint64_t *at = seen + (key * 0x9E3779B97F4A7C15u >> 44);
+    if (atomic_load_explicit(at, memory_order_relaxed) == key) return true;
+    atomic_store_explicit(at, key, memory_order_relaxed);
+    return false;
+}
+
 /* The candidates of images from .. to-1 in one table, compared. */
 static bool compare_some(const conr_looks *l, const table *t, int64_t from, int64_t to, int threads,
-                         list *out) {
+                         _Atomic uint64_t *seen, list *out) {
     bool ok = true;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 32)
     for (int64_t i = from; i < to; i++) {
@@ -164,8 +186,12 @@ static bool compare_some(const conr_looks *l, const table *t, int64_t from, int6
         if (l->look[i].plain) continue;
         int n = look_up(t, &l->look[i], (int32_t)i, near);
         qsort(near, (size_t)n, sizeof *near, by_image);
-        for (int j = 0; j < n; j++) {
-            if (j && near[j].image == near[j - 1].image) continue;
+        int kept = 0;
+        for (int j = 0; j < n; j++)
+            if (j == 0 || near[j].image != near[kept - 1].image) near[kept++] = near[j];
+        qsort(near, (size_t)kept, sizeof *near, by_apart);
+        for (int j = 0; j < kept && j < NEAREST; j++) {
+            if (was_seen(seen, i, &near[j])) continue;
             float s =
                 look_compare(&l->look[i], &l->look[near[j].image], look_windows()[near[j].window]);
             if (s < LOOK_LEAST) continue;
@@ -182,6 +208,7 @@ int looks_pair(conr *c, conr_looks *l) {
     enum { AT_ONCE = 4096 };
     int rc = 0, threads = c->host->threads;
     list all = {0};
+    _Atomic uint64_t *seen = calloc(SEEN, sizeof *seen);
     table t = {.bits = 10};
     int64_t most = l->n * LOOK_WINDOWS;
     while (t.bits < 22 && (most >> t.bits) > 64) t.bits++;
@@ -189,13 +216,14 @@ int looks_pair(conr *c, conr_looks *l) {
     t.entry = memory_new("hashes", (size_t)most, sizeof *t.entry);
     t.first = memory_new("hashes", ((size_t)1 << t.bits) + 1, sizeof *t.first);
     TRY(t.entry && t.first ? 0 : CONR_ENOMEM);
+    if (!seen) TRY(fail_memory("pairs", 8.0 * SEEN));
     for (int which = 0; which < TABLES; which++) {
         choose_bits(&t, which);
         fill(&t, l, threads);
         for (int64_t from = 0; from < l->n; from += AT_ONCE) {
             int64_t to = from + AT_ONCE < l->n ? from + AT_ONCE : l->n;
             TRY(device_report(c->dev, "comparing", which * l->n + from, TABLES * l->n));
-            if (!compare_some(l, &t, from, to, threads, &all))
+            if (!compare_some(l, &t, from, to, threads, seen, &all))
                 TRY(fail_memory("pairs", 12.0 * (double)all.n));
         }
         unite(&all);
@@ -203,6 +231,6 @@ int looks_pair(conr *c, conr_looks *l) {
     l->pair = all.pair, l->n_pairs = all.n, l->paired = true;
     all.pair = NULL;
 done:
-    free(all.pair), free(t.entry), free(t.first);
+    free(all.pair), free(t.entry), free(t.first), free(seen);
     return rc;
 }
