@@ -125,7 +125,8 @@ typedef struct work {
     int broken;         /* the code of a failure that is not an image's */
     int64_t first;      /* the image that `message` is about */
     char message[512];
-    float *in;     /* [batch][size*size*3] */
+    float *in;     /* [batch][values] */
+    size_t values; /* floats of an image in it */
     pixels **tool; /* [threads] */
     float *square; /* [threads][size*size*3] */
     float *out;    /* [n,d] */
@@ -159,16 +160,15 @@ done:
 /* Images from .. to-1 into w->in; one that cannot be read is black. */
 static void prepare_some(work *w, int64_t from, int64_t to) {
     int threads = w->c->host->threads;
-    size_t size = (size_t)w->e->about.prepare.size * (size_t)w->e->about.prepare.size * 3;
 #pragma omp parallel num_threads(threads)
     {
         image m = {0};
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = from; i < to; i++) {
-            float *out = w->in + (size_t)(i - from) * size;
+            float *out = w->in + (size_t)(i - from) * w->values;
             int rc = prepare(w, i, omp_get_thread_num(), &m, out);
             if (rc < 0) {
-                memset(out, 0, size * sizeof *out);
+                memset(out, 0, w->values * sizeof *out);
                 note(w, i, rc);
             }
         }
@@ -196,7 +196,8 @@ static int open_work(work *w) {
     w->tool = calloc((size_t)threads, sizeof(pixels *));
     TRY(w->bad && w->tool ? 0 : fail_memory("list of images", (double)n));
     for (int i = 0; i < threads; i++) TRY(pixels_new(size, 3, &w->tool[i]));
-    w->in = memory_new("images", (size_t)w->e->batch * pixel, sizeof *w->in);
+    w->values = w->e->family->values ? w->e->family->values(w->e->net) : pixel;
+    w->in = memory_new("images", (size_t)w->e->batch * w->values, sizeof *w->in);
     w->square = memory_new("images", (size_t)threads * pixel, sizeof *w->square);
     w->out = memory_new("features", n, (size_t)w->e->about.features * sizeof *w->out);
     TRY(w->in && w->square && w->out ? 0 : CONR_ENOMEM);

@@ -61,7 +61,9 @@ typedef struct family {
     /* The pixels of an image [size,size,3] in the order that `encode` takes; NULL: the same.  Called
      * by many threads. */
     void (*arrange)(const void *net, const float *image, float *out);
-    /* Features [n,d] of n <= batch images [n][size*size*3]; both on the host.  Waits. */
+    /* Floats of an image that `arrange` writes; NULL: size*size*3. */
+    size_t (*values)(const void *net);
+    /* Features [n,d] of n <= batch images [n][values]; both on the host.  Waits. */
     int (*encode)(void *net, const float *images, int n, float *features);
 } family;
 

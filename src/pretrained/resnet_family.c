@@ -62,4 +62,5 @@ static int encode(void *net, const float *images, int n, float *features) {
     return resnet_encode(net, images, n, features);
 }
 
-const family family_resnet = {recognize, open_net, close_net, NULL, encode};
+const family family_resnet = {
+    .recognize = recognize, .open = open_net, .close = close_net, .encode = encode};

@@ -16,10 +16,10 @@ typedef struct vit {
     int batch;
     int patches, rows; /* of an image */
     /* activations */
-    act *in;         /* [batch*patches, patch*patch*3] */
+    act *in;         /* [batch*patches, values of a patch] */
     act *x, *y, *z;  /* [batch*rows,d] */
     act *wide;       /* [batch*rows, the widest of 3d and mlp] */
-    float *staging;  /* device: [batch*patches, patch*patch*3], then features */
+    float *staging;  /* device: [batch*patches, values of a patch], then features */
     int32_t *picked; /* [batch*patches] rows that pooling takes */
     void *work;      /* of attention */
 } vit;
@@ -40,7 +40,13 @@ static void vit_close(void *net) {
     free(v);
 }
 
-static int pixels_of(const vit *v) { return v->c.patch * v->c.patch * 3; }
+/* Values of a patch: zeros at the end make rows that every device multiplies fast. */
+static int pixels_of(const vit *v) { return vit_patch_row(&v->c); }
+
+static size_t values_of(const void *net) {
+    const vit *v = net;
+    return (size_t)v->patches * (size_t)pixels_of(v);
+}
 
 static attention_shape self_attention(const vit *v, int n, int queries) {
     size_t d = (size_t)v->c.d, rows = (size_t)v->rows;
@@ -122,13 +128,14 @@ done:
 static void arrange(const void *net, const float *image, float *out) {
     const vit *v = net;
     size_t line = (size_t)v->c.patch * 3, row = (size_t)v->c.now * line;
+    size_t rest = (size_t)pixels_of(v) - line * (size_t)v->c.patch;
     for (int py = 0; py < v->c.now; py++)
-        for (int px = 0; px < v->c.now; px++)
-            for (int y = 0; y < v->c.patch; y++, out += line)
-                memcpy(out,
-                       image + ((size_t)py * (size_t)v->c.patch + (size_t)y) * row +
-                           (size_t)px * line,
-                       line * sizeof *out);
+        for (int px = 0; px < v->c.now; px++) {
+            const float *from = image + (size_t)py * (size_t)v->c.patch * row + (size_t)px * line;
+            for (int y = 0; y < v->c.patch; y++, out += line, from += row)
+                memcpy(out, from, line * sizeof *out);
+            for (size_t i = 0; i < rest; i++) *out++ = 0;
+        }
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -254,4 +261,4 @@ done:
     return rc;
 }
 
-const family family_vit = {recognize, vit_open, vit_close, arrange, encode};
+const family family_vit = {recognize, vit_open, vit_close, arrange, values_of, encode};

@@ -60,6 +60,11 @@ static inline int vit_extra(const vit_config *c) {
     return c->has_class + c->distilled + c->registers;
 }
 
+/* Values of a patch, rounded up to whole vectors. */
+static inline int vit_patch_row(const vit_config *c) {
+    return (c->patch * c->patch * 3 + 7) / 8 * 8;
+}
+
 /* 1: the file holds a vision transformer; 0: it does not; or a CONR_E* code. */
 int vit_recognize(const tensors *f, const encoder_settings *set, vit_config *out);
 /* "PREFIXNAME", with a block's number: "PREFIXblocks.3.NAME". */
@@ -78,7 +83,7 @@ typedef struct vit_block {
     size_t scale1, scale2;
 } vit_block;
 typedef struct vit_plan {
-    vit_dense patch; /* [d][patch][patch][3] */
+    vit_dense patch; /* [d][patch][patch][3], each row filled up with zeros */
     size_t first;    /* [extra,d] tokens with their positions */
     size_t place;    /* [patches,d] */
     vit_norm before, after;

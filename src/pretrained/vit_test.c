@@ -12,13 +12,13 @@ static const double bound = 1e-5;
 
 /* The pixels of two images of this size, as the network takes them. */
 static float *draw_images(const family *k, const void *net, int size) {
-    size_t n = (size_t)size * (size_t)size * 3;
-    float *image = malloc(n * sizeof *image), *out = malloc(2 * n * sizeof *out);
+    size_t n = (size_t)size * (size_t)size * 3, values = k->values(net);
+    float *image = malloc(n * sizeof *image), *out = malloc(2 * values * sizeof *out);
     for (int i = 0; i < 2; i++) {
         char name[16];
         snprintf(name, sizeof name, "image %d", i);
         for (size_t j = 0; j < n; j++) image[j] = (float)(1.5 * golden_draw(name, j));
-        k->arrange(net, image, out + (size_t)i * n);
+        k->arrange(net, image, out + (size_t)i * values);
     }
     free(image);
     return out;

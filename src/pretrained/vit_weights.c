@@ -32,7 +32,7 @@ static int plan_weights(const vit_config *c, vit_plan *p) {
     int d = c->d;
     *p = (vit_plan){.block = calloc((size_t)c->depth, sizeof *p->block)};
     if (!p->block) return fail_memory("network", (double)c->depth * sizeof *p->block);
-    p->patch = room_dense(p, d, c->patch * c->patch * 3);
+    p->patch = room_dense(p, d, vit_patch_row(c));
     p->first = room(p, (size_t)vit_extra(c) * (size_t)d);
     p->place = room(p, (size_t)c->now * (size_t)c->now * (size_t)d);
     p->before = room_norm(p, d);
@@ -173,15 +173,16 @@ static int load_patch(loader *l, vit_dense to) {
     int rc = 0, area = c->patch * c->patch;
     int64_t dim[4] = {c->d, 3, c->patch, c->patch};
     char full[256];
-    size_t count = (size_t)c->d * (size_t)area * 3;
-    float *turned = memory_new(l->f->path, count, sizeof *turned);
-    TRY(turned ? 0 : CONR_ENOMEM);
+    size_t row = (size_t)vit_patch_row(c), count = (size_t)c->d * row;
+    float *turned = calloc(count, sizeof *turned);
+    TRY(turned ? 0 : fail_memory(l->f->path, 4.0 * (double)count));
     vit_name(c, -1, c->names->patch, "weight", full);
     TRY(read_shape(l, full, 4, dim));
     for (int i = 0; i < c->d; i++)
         for (int k = 0; k < 3; k++)
             for (int j = 0; j < area; j++)
-                turned[((size_t)i * area + j) * 3 + k] = l->values[((size_t)i * 3 + k) * area + j];
+                turned[(size_t)i * row + (size_t)j * 3 + (size_t)k] =
+                    l->values[((size_t)i * 3 + k) * area + j];
     TRY(put(l, to.w, turned, count));
     if (c->patch_bias) {
         TRY(read_named(l, -1, c->names->patch, "bias", c->d, 0));

@@ -179,7 +179,29 @@ done:
     return rc;
 }
 
+/* A dense layer is a product and a pass over its result; rows that bf16 products do not take go the
+ * slow way. */
+static int cuda_dense(device *dev, const dense_shape *s, const act *x, const float *w,
+                      const float *bias, const float *scale, const act *residual, act *y) {
+    int rc = 0;
+    if (s->m == 0) return 0;
+    if (is_bf16(dev) && (s->ci % 8 || s->co % 8)) {
+        conv_plan p = {.s = {s->m, 1, 1, s->ci, s->co, 1, 1, 0, 1}, .oh = 1, .ow = 1};
+        TRY(cuda_plain_forward(dev, &p, x, w, NULL, y));
+    } else {
+        cudaDataType_t kind = act_kind(dev);
+        const void *weights;
+        TRY(weights_of(dev, w, &weights));
+        matmul_shape m = {false, true, s->m, s->co, s->ci, s->ci, s->ci, s->co, kind, kind, kind};
+        TRY(cuda_matmul(dev, &m, 1, x, weights, 0, y, NULL));
+    }
+    TRY(cuda_dense_finish(dev, s, bias, scale, residual, y));
+done:
+    return rc;
+}
+
 void cuda_conv_ops(device_ops *op) {
+    op->dense = cuda_dense;
     op->conv_plan_new = cuda_conv_plan_new;
     op->conv_plan_free = cuda_conv_plan_free;
     op->conv_forward = cuda_conv_forward;

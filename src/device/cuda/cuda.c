@@ -480,6 +480,7 @@ int device_cuda_open(device *dev, const char *name) {
     cuda_basic_ops(&dev->op);
     cuda_norm_ops(&dev->op);
     cuda_conv_ops(&dev->op);
+    cuda_transformer_ops(&dev->op);
     cuda_feature_ops(&dev->op);
     cuda_ferry_ops(&dev->op);
     TRY(CUDA(StreamCreateWithFlags(&own->home, cudaStreamNonBlocking)));

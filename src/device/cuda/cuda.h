@@ -66,6 +66,10 @@ int cuda_column_sums(device *dev, const act *dy, size_t rows, int c, bool add, f
 /* y += bias, row by row */
 int cuda_add_bias(device *dev, act *y, size_t rows, int c, const float *bias);
 
+/* y = residual + scale * f(y + bias): what follows the product of a dense layer */
+int cuda_dense_finish(device *dev, const dense_shape *s, const float *bias, const float *scale,
+                      const act *residual, act *y);
+
 /* The first convolution of small images, and whether its kernels take the shape. */
 bool cuda_stem_takes(device *dev, const conv_shape *s);
 int cuda_stem_forward(device *dev, const conv_plan *p, const act *x, const float *w, act *y,
@@ -88,11 +92,12 @@ int cuda_plain_back_filter(device *dev, const conv_plan *p, const act *x, const 
                            float *dw);
 
 /* Each fills its part of the table. */
-void cuda_conv_ops(device_ops *op);    /* convolutions */
-void cuda_norm_ops(device_ops *op);    /* batch norm */
-void cuda_basic_ops(device_ops *op);   /* activations, pools, weights */
-void cuda_ferry_ops(device_ops *op);   /* uploads beside the queue */
-void cuda_feature_ops(device_ops *op); /* rows, choice, losses, neighborhoods, views */
+void cuda_conv_ops(device_ops *op);        /* convolutions */
+void cuda_norm_ops(device_ops *op);        /* batch norm */
+void cuda_basic_ops(device_ops *op);       /* activations, pools, weights */
+void cuda_ferry_ops(device_ops *op);       /* uploads beside the queue */
+void cuda_transformer_ops(device_ops *op); /* layer norm, attention; not the dense layer */
+void cuda_feature_ops(device_ops *op);     /* rows, choice, losses, neighborhoods, views */
 
 #ifdef __cplusplus
 }
