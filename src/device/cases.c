@@ -53,6 +53,10 @@ const op_case case_list[] = {
     CONV(1, 32, 8, 8, 256, 512, 3, 2, 1, 0),
     CONV(2, 32, 8, 8, 256, 512, 1, 2, 1, 0),
     CONV(1, 32, 4, 4, 512, 512, 3, 1, 1, 0),
+    /* bottlenecks; smaller maps than at 224 pixels, because ref is slow */
+    CONV(1, 32, 56, 56, 64, 64, 1, 1, 1, 0),
+    CONV(1, 32, 7, 7, 1024, 256, 1, 1, 1, 0),
+    CONV(1, 32, 4, 4, 512, 2048, 1, 1, 1, 0),
     /* projector and predictor */
     CONV(4, 64, 1, 1, 512, 4096, 1, 1, 2, 1),
     CONV(4, 64, 1, 1, 4096, 256, 1, 1, 2, 1),
@@ -113,6 +117,7 @@ const op_case case_list[] = {
     NORM(4, 32, 32, 32, 64, 2, 1),
     NORM(4, 32, 16, 16, 128, 2, 2),
     NORM(4, 32, 4, 4, 512, 1, 1),
+    NORM(4, 32, 7, 7, 2048, 1, 2),
     NORM(8, 64, 1, 1, 4096, 2, 0),
     NORM(8, 64, 1, 1, 512, 2, 3),
     NORM(6, 6, 5, 3, 13, 3, 2),
@@ -122,6 +127,7 @@ const op_case case_list[] = {
     POOL(CASE_MAX_POOL, 2, 2, 8, 37, 70, 1), /* more than one tile of the CPU gradient */
     POOL(CASE_MAX_POOL, 2, 2, 1, 2, 3, 1),
     POOL(CASE_MEAN_POOL, 4, 32, 4, 4, 512, 0),
+    POOL(CASE_MEAN_POOL, 4, 32, 7, 7, 2048, 0),
     POOL(CASE_MEAN_POOL, 3, 3, 5, 3, 7, 0),
 
     /* ViT-S/14 at 224 pixels, then odd shapes */
