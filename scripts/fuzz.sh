@@ -17,8 +17,9 @@ mkdir -p "$build"
 
 # Only the parsers, without OpenMP: a fuzzer runs one thread.
 objects=""
-for source in src/json/*.c src/base/*.c src/images/decode*.c src/images/source*.c \
-    src/encoder/network.c src/encoder/weights.c src/encoder/names.c src/encoder/resnet.c; do
+for source in src/json/*.c src/base/*.c src/images/decode*.c src/images/source*.c src/device/ref*.c \
+    src/encoder/*.c src/views/pixels_resize.c src/pretrained/families.c src/pretrained/settings.c \
+    src/pretrained/resnet_family.c src/pretrained/vit*.c; do
     case $source in *_test.c | */test_help.c) continue ;; esac
     object=$build/$(basename "$source" .c).o
     objects="$objects $object"

@@ -98,20 +98,21 @@ void conr_encoder_about(const conr_encoder *e, conr_encoder_info *out) {
     memcpy(out->deviation, p->norm.deviation, sizeof out->deviation);
 }
 
+/* The beginning of the header tells: a file may be large. */
 int conr_is_encoder(const char *path) {
-    unsigned char head[10];
+    enum { LENGTH = 8, LOOKED_AT = 4096 };
+    static const char ours[] = "\"conr "; /* "format":"conr model 1" comes first */
+    unsigned char head[LENGTH + LOOKED_AT];
     file_reader file;
     uint64_t length = 0;
     if (file_reader_open(path, &file) < 0) return 0;
-    bool is = file.size >= sizeof head && file_reader_read(&file, path, 0, sizeof head, head) == 0;
+    size_t n = file.size < sizeof head ? file.size : sizeof head;
+    bool is = n > LENGTH + 1 && file_reader_read(&file, path, 0, n, head) == 0;
     if (is) memcpy(&length, head, sizeof length);
-    is = is && length >= 2 && length <= file.size - 8 && head[8] == '{' && head[9] == '"';
+    is = is && length >= 2 && length <= file.size - LENGTH && head[LENGTH] == '{' &&
+         head[LENGTH + 1] == '"';
     file_reader_close(&file);
-    if (!is) return 0;
-    tensors f = {0};
-    is = tensors_open(path, &f) < 0 || !tensors_note(&f, "framework"); /* of a model of ours */
-    tensors_close(&f);
-    return is;
+    return is && !memmem(head + LENGTH, n - LENGTH, ours, sizeof ours - 1);
 }
 
 /* ---- images ---------------------------------------------------------------------------------- */
@@ -148,8 +149,9 @@ static int prepare(work *w, int64_t i, int thread, image *m, float *out) {
     const preparation *p = &w->e->about.prepare;
     size_t size = (size_t)p->size * (size_t)p->size * 3;
     float *square = w->e->family->arrange ? w->square + (size_t)thread * size : out;
-    int rc = 0;
-    TRY(source_read(w->s, i, 3, p->side > p->size ? p->side : p->size, m));
+    /* twice the pixels, so that what a decoder does to shrink an image hardly shows */
+    int rc = 0, least = 2 * (p->side > p->size ? p->side : p->size);
+    TRY(source_read(w->s, i, 3, least, m));
     TRY(pixels_plain_by(w->tool[thread], p->filter, m->pixels, m->w, m->h, p->side, &p->norm,
                         square));
     if (w->e->family->arrange) w->e->family->arrange(w->e->net, square, out);
