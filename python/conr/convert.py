@@ -226,7 +226,8 @@ def encoder(tensors: Mapping[str, np.ndarray], prefix: str) -> Dict[str, np.ndar
 
 
 _depths = {("basic", 2, 2, 2, 2): "resnet18", ("basic", 3, 4, 6, 3): "resnet34",
-           ("bottleneck", 3, 4, 6, 3): "resnet50", ("bottleneck", 3, 4, 23, 3): "resnet101"}
+           ("bottleneck", 3, 4, 6, 3): "resnet50", ("bottleneck", 3, 4, 23, 3): "resnet101",
+           ("basic", 1, 1, 1, 0): "small"}  # conr's own
 
 
 def _shape(weights: Mapping[str, np.ndarray]) -> Tuple[Any, ...]:
@@ -240,7 +241,7 @@ def describe(weights: Mapping[str, np.ndarray]) -> str:
     shape = _shape(weights)
     kind = _depths.get(shape, f"a ResNet of {sum(shape[1:])} {shape[0]} blocks")
     width, channels, side, _ = weights["conv1.weight"].shape
-    stem = {3: "cifar", 7: "imagenet"}.get(side, f"{side}x{side}")
+    stem = {3: "small" if kind == "small" else "cifar", 7: "imagenet"}.get(side, f"{side}x{side}")
     return f"{kind}, stem {stem}, width {width}, {channels} channels"
 
 

@@ -108,13 +108,14 @@ def hugging(weights):
 
 @pytest.mark.parametrize("kind, blocks, bottleneck", [
     ("resnet34", (3, 4, 6, 3), False), ("resnet50", (3, 4, 6, 3), True),
-    ("resnet101", (3, 4, 23, 3), True)])
+    ("resnet101", (3, 4, 23, 3), True), ("small", (1, 1, 1, 0), False)])
 def test_bottlenecks_and_hugging_face(kind, blocks, bottleneck):
     ours = resnet(blocks, bottleneck, 2)
     for tensors in (ours, under("backbone.", ours), hugging(ours)):
         got = convert.encoder(tensors, convert.find_encoders(tensors)[0])
         assert set(got) == set(ours) and all((got[k] == ours[k]).all() for k in ours)
-        assert convert.describe(got) == f"{kind}, stem cifar, width 2, 3 channels"
+        assert convert.describe(got) == (
+            f"{kind}, stem {'small' if kind == 'small' else 'cifar'}, width 2, 3 channels")
 
 
 def test_file_of_hugging_face_trains_on(tmp_path, capsys):
