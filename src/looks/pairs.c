@@ -197,7 +197,7 @@ static bool compare_some(const conr_looks *l, const table *t, int64_t from, int6
             if (s < LOOK_LEAST) continue;
             int32_t a = (int32_t)i, b = near[j].image;
             look_pair p = {a < b ? a : b, a < b ? b : a, s > 1 ? 1 : s};
-#pragma omp critical(pairs)
+#pragma omp critical
             ok = add(out, p) && ok;
         }
     }
