@@ -122,12 +122,13 @@ static void print_next(const arguments *a, int usual_epochs, const conr_train_re
                 "conr: warning: the budget allowed %d epochs, but about %d are usual; a longer "
                 "--budget gives better clusters\n",
                 r->epochs, usual_epochs);
-    if (flag_on(a, "sort-into")) return;
     char *run = shell_word(flag_text(a, "out")), *src = shell_word(operand(a, 0));
-    fprintf(stderr,
-            "to sort the images into folders: conr assign %s %s --out again.csv --sort-into "
-            "FOLDER\n",
-            run, src);
+    fprintf(stderr, "to look at the clusters, name and correct them: conr open %s\n", run);
+    if (!flag_on(a, "sort-into"))
+        fprintf(stderr,
+                "to sort the images into folders: conr assign %s %s --out again.csv --sort-into "
+                "FOLDER\n",
+                run, src);
     free(run);
     free(src);
 }

@@ -243,6 +243,11 @@ static int cluster_rows(const arguments *a, conr *c, conr_features_options *o) {
     if (rc == EXIT_OK) rc = features_run(a, c, &f, o, &result, NULL);
     if (rc == EXIT_OK && f.images) rc = sort_run(a, c, f.images, o->out, result.clusters);
     if (rc == EXIT_OK) rc = run_print_features(o->out, f.images, &result, NULL, flag_on(a, "json"));
+    if (rc == EXIT_OK && f.images && !flag_on(a, "json") && !flag_on(a, "quiet")) {
+        char *run = shell_word(o->out);
+        fprintf(stderr, "to look at the clusters, name and correct them: conr open %s\n", run);
+        free(run);
+    }
     features_close(&f);
     return rc;
 }

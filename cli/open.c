@@ -113,6 +113,13 @@ static int wait_for_end(server *s, const sigset_t *set) {
     return EXIT_OK;
 }
 
+/* A k-means that is under way ends, too. */
+static int stop_work(const conr_progress *p, void *user) {
+    const server *s = user;
+    (void)p;
+    return atomic_load(&s->stopping);
+}
+
 static int serve(const arguments *a, server *s) {
     sigset_t set;
     int port, rc;
@@ -123,6 +130,7 @@ static int serve(const arguments *a, server *s) {
     sigprocmask(SIG_BLOCK, &set, NULL); /* before any thread is started */
     if ((rc = flag_int(a, "port", 0, 65535, &port)) || (rc = make_token(s->token))) return rc;
     if (conr_open("cpu", s->threads, &s->c) < 0) return library_error();
+    conr_set_progress(s->c, stop_work, s);
     if (conr_edits_open(s->run, s->read_only, &s->edits) < 0) return tell_first(s->run);
     conr_edits_about(s->edits, &s->first);
     if ((rc = serve_run(s, address, port))) return rc;

@@ -224,6 +224,7 @@ static void print_man(void) {
         ".TP\n.B labels.csv\npath,cluster,distance,boundary[,label] of every image\n"
         ".TP\n.B model.safetensors\nthe trained network; all that conr embed needs\n"
         ".TP\n.B embeddings.npy, centroids.npy\nfeatures of the images, centroids of the clusters\n"
+        ".TP\n.B edits.json, untouched.csv\nwhat was decided in conr open; labels.csv as it was\n"
         ".TP\n.B options.yaml, log.jsonl\nall settings; the log\n"
         ".TP\n.B checkpoint.safetensors\nfor conr train \\-\\-resume\n"
         ".TP\n.B DONE\nwritten last\n"

@@ -170,13 +170,16 @@ static int give_near(server *s, struct MHD_Connection *c, answer *a) {
     int64_t own, k, n = s->first.n;
     if (!number(c, "i", 0, n - 1, &own) || !number(c, "k", 1, 1000, &k))
         return answer_error(a, 400, "i and k: give an image and at most 1000 neighbors");
-    if (!s->features) return answer_error(a, 503, "the embeddings are still being read");
+    pthread_mutex_lock(&s->lock); /* they may be arriving; once there, they stay */
+    const float *rows = s->features;
+    pthread_mutex_unlock(&s->lock);
+    if (!rows) return answer_error(a, 503, "the embeddings are still being read");
     near *all = malloc((size_t)n * sizeof *all);
     if (!all) return answer_error(a, 500, "out of memory");
     size_t d = (size_t)s->d;
-    const float *x = s->features + (size_t)own * d;
+    const float *x = rows + (size_t)own * d;
     for (int64_t i = 0; i < n; i++) {
-        const float *y = s->features + (size_t)i * d;
+        const float *y = rows + (size_t)i * d;
         float dot = 0;
         for (size_t j = 0; j < d; j++) dot += x[j] * y[j];
         all[i] = (near){i == own ? 1e30f : dot, i};

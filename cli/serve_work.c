@@ -36,7 +36,7 @@ static uint32_t sum_of(const char *bytes, size_t n) { /* FNV-1a */
     return h;
 }
 
-static struct kept *kept_open(const char *run, int64_t n) {
+static struct kept *kept_open(const char *run, int64_t n, bool read_only) {
     struct kept *k = calloc(1, sizeof *k);
     if (!k || !(k->place = calloc((size_t)n + 1, sizeof *k->place))) {
         free(k);
@@ -46,9 +46,10 @@ static struct kept *kept_open(const char *run, int64_t n) {
     char *folder = path_in(run, ".open"), *pack = path_in(folder, "thumbs");
     char *index = path_in(folder, "index");
     place head = {.at = (uint64_t)n, .size = THUMB, .sum = 0x636f6e72}, found = {0};
-    mkdir(folder, 0700);
-    k->pack = open(pack, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    k->index = open(index, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int how = (read_only ? O_RDONLY : O_RDWR | O_CREAT) | O_CLOEXEC;
+    if (!read_only) mkdir(folder, 0700);
+    k->pack = open(pack, how, 0600);
+    k->index = open(index, how, 0600);
     if (k->pack >= 0 && k->index >= 0) {
         off_t end = lseek(k->pack, 0, SEEK_END);
         k->end = end > 0 ? (uint64_t)end : 0;
@@ -213,7 +214,7 @@ static int start(server *s, job *j, void *(*be)(void *)) {
 }
 
 int work_start(server *s) {
-    s->kept = kept_open(s->run, s->first.n);
+    s->kept = kept_open(s->run, s->first.n, s->read_only);
     return start(s, &s->images, be_images) || start(s, &s->map, be_features) ? -1 : 0;
 }
 

@@ -68,10 +68,19 @@ static bool is_listed(const char *name, const char *const *list) {
 
 /* Whether a run or a sweep keeps a file of this name. */
 static bool is_kept(const char *folder, const char *name) {
-    static const char *const of_run[] = {"options.yaml",     "log.jsonl",      "model.safetensors",
-                                         "head.safetensors", "embeddings.npy", "centroids.npy",
-                                         "labels.csv",       "data.json",      "edits.json",
-                                         "report.html",      "DONE",           NULL};
+    static const char *const of_run[] = {"options.yaml",
+                                         "log.jsonl",
+                                         "model.safetensors",
+                                         "head.safetensors",
+                                         "embeddings.npy",
+                                         "centroids.npy",
+                                         "labels.csv",
+                                         "data.json",
+                                         "edits.json",
+                                         "untouched.csv",
+                                         "report.html",
+                                         "DONE",
+                                         NULL};
     static const char *const of_sweep[] = {"sweep.json", "table.md", "report.html", NULL};
     bool run = is_listed(name, of_run) || !strncmp(name, "checkpoint", 10);
     return (run && has_file(folder, "options.yaml")) ||

@@ -255,6 +255,12 @@ static void test_reset(void **state) {
     assert_string_equal(now, done);
     free(now), free(labels), free(done);
     assert_ok(conr_edits_reset(run)); /* nothing to do */
+    e = opened();
+    assert_ok(decide_all(e, 0));
+    conr_edits_close(e);
+    assert_ok(done_write(run)); /* the run went on: its clusters are others */
+    assert_true(file_is_gone(in_run("edits.json")) && file_is_gone(in_run("untouched.csv")));
+    assert_false(file_is_gone(in_run("edits.previous.json")));
     assert_ok(conr_check_file(in_run("labels.csv")));
 }
 

@@ -68,7 +68,7 @@ static int look_at(const source *s, int64_t i, glance *g, look *out) {
     unsigned char small[LOOK_CHROMA * LOOK_CHROMA * 3];
     *out = (look){.plain = true};
     source_size(s, i, &out->about.width, &out->about.height);
-    TRY(checksum_item(s, i, &g->m, out));
+    if (s->item) out->about.bytes = (int64_t)s->item[i].bytes;
     TRY(source_read(s, i, 3, SHARP, &g->m));
     w = g->m.w < SHARP ? g->m.w : SHARP, h = g->m.h < SHARP ? g->m.h : SHARP;
     TRY(resizer_bytes(&g->r, PIXELS_BILINEAR, g->m.pixels, g->m.w, g->m.h, 3, w, h, g->rgb));
@@ -83,6 +83,7 @@ static int look_at(const source *s, int64_t i, glance *g, look *out) {
     TRY(resizer_bytes(&g->r, PIXELS_BILINEAR, g->rgb, w, h, 3, LOOK_CHROMA, LOOK_CHROMA, small));
     take_colors(small, out);
     for (int v = 0; v < LOOK_WINDOWS; v++) out->hash[v] = look_hash(g->frame, look_windows()[v]);
+    TRY(checksum_item(s, i, &g->m, out));
     out->about.readable = 1;
     out->plain = out->about.contrast < 0.02f;
 done:
@@ -111,7 +112,7 @@ int conr_looks_make(conr *c, conr_images *m, conr_looks **out) {
 #pragma omp for schedule(dynamic, 4)
             for (int64_t i = from; i < to; i++) {
                 int got = g ? look_at(s, i, g, &l->look[i]) : fail_memory("looks", sizeof *g);
-                if (got >= 0 || got == CONR_EFORMAT || got == CONR_EFILE) continue;
+                if (got >= 0 || got == CONR_EFORMAT) continue; /* the image's own fault */
 #pragma omp critical
                 if (!broken) broken = got, snprintf(why, sizeof why, "%s", conr_error());
             }
@@ -180,7 +181,7 @@ static int join_identical(const conr_looks *l, int32_t *up, unsigned char *same)
     int64_t m = 0;
     if (!all) return fail_memory("duplicates", 24.0 * (double)l->n);
     for (int64_t i = 0; i < l->n; i++)
-        if (l->look[i].about.bytes > 0)
+        if (l->look[i].about.readable)
             all[m++] = (summed){l->look[i].sum, l->look[i].about.bytes, (int32_t)i};
     qsort(all, (size_t)m, sizeof *all, by_sum);
     for (int64_t j = 1; j < m; j++)

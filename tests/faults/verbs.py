@@ -94,6 +94,7 @@ VERBS = {
     "neighbors": "neighbors {i}/f.npy --out {o}/out --k 5 --k1 5",
     "kmeans": "kmeans {i}/f.npy --clusters auto:2-4 --out {o}/out --restarts 2",
     "kmeans-images": "kmeans {i}/data --clusters 2 --out {o}/out --restarts 1",
+    "duplicates": "duplicates {i}/data --out {o}/out",
     "eval": "eval --truth {i}/t.npy --pred {i}/l.npy",
     "eval-csv": "eval --truth {i}/run/labels.csv --truth-column label --pred {i}/run/labels.csv",
     "report": "report {i}/run --out {o}/out",
