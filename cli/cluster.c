@@ -186,7 +186,8 @@ static int use_descriptor(const arguments *a, conr *c, conr_images *m, const con
         int code = conr_cluster_features(c, m, NULL, 0, 0, NULL, &o, &result);
         progress_end();
         if (code < 0) rc = library_error();
-        if (code < 0) run_move(training, o.out); /* over what little is there */
+        if (code < 0 && run_move(training, o.out) == EXIT_OK) /* over what little is there */
+            remove(training);
     }
     if (rc == EXIT_OK) rc = sort_run(a, c, m, o.out, result.clusters);
     if (rc == EXIT_OK) rc = run_print_features(o.out, m, &result, note, flag_on(a, "json"));

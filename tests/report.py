@@ -75,6 +75,14 @@ return [...new Set(bad)].slice(0, 12);
 """
 
 
+def comes(condition, seconds=5):
+    """Whether it becomes true; a busy machine may draw late."""
+    end = time.time() + seconds
+    while not condition() and time.time() < end:
+        time.sleep(0.05)
+    return condition()
+
+
 def check_map(b, page):
     canvas = b.find_element(By.CSS_SELECTOR, '#map-box canvas')
     b.execute_script('arguments[0].scrollIntoView({block: "center"})', canvas)
@@ -102,28 +110,23 @@ def check_map(b, page):
     b.execute_script('const r = arguments[0].getBoundingClientRect();'
                      'arguments[0].dispatchEvent(new WheelEvent("wheel", {deltaY: -300, bubbles: true, cancelable: true,'
                      'clientX: r.left + r.width / 2, clientY: r.top + r.height / 2}))', canvas)
-    time.sleep(0.3)
-    if not zoom() > before:
+    if not comes(lambda: zoom() > before):
         complain(page, f'the wheel does not zoom: {before} to {zoom()}')
     b.find_element(By.ID, 'map-in').click()
-    time.sleep(0.3)
-    if not zoom() > before * 1.5:
+    if not comes(lambda: zoom() > before * 1.5):
         complain(page, 'the button does not zoom')
     b.find_element(By.ID, 'map-all').click()
-    time.sleep(0.3)
-    if abs(zoom() - 1) > 0.01:
+    if not comes(lambda: abs(zoom() - 1) <= 0.01):
         complain(page, 'the button does not show the whole map')
     ActionChains(b, duration=50).move_to_element_with_offset(canvas, round(x), round(y)).click().perform()
-    time.sleep(0.3)
     if '"conaff"' in b.execute_script('return document.getElementById("map-data").textContent') and \
-            len(b.find_elements(By.CSS_SELECTOR, '#map-near li')) != 20:
+            not comes(lambda: len(b.find_elements(By.CSS_SELECTOR, '#map-near li')) == 20):
         complain(page, 'a click shows no neighbors')
     for select in b.find_elements(By.CSS_SELECTOR, '#map-tools select'):
         for option in select.find_elements(By.TAG_NAME, 'option')[::-1]:
             option.click()
     canvas.send_keys('+')
-    time.sleep(0.3)
-    if not zoom() > 1.1:
+    if not comes(lambda: zoom() > 1.1):
         complain(page, 'keys do not zoom')
     canvas.send_keys('0')
 

@@ -63,6 +63,7 @@ for run in labeled plain; do
 done
 # a run that lost says so instead of "No warnings", and one without a baseline shows none
 cp -r labeled lost
+sed -i "/log.jsonl/d" lost/DONE # which knows the log as it was
 sed -i '/"warning"/d; s/"descriptor_wins":[a-z]*/"descriptor_wins":true/; s/"descriptor_acc":[0-9.]*/"descriptor_acc":0.987/' lost/log.jsonl
 "$conr" report lost --quiet >/dev/null
 grep -q 'No warnings' lost/report.html || { echo "without warnings, the report does not say so"; exit 1; }
@@ -86,4 +87,17 @@ grep -q 'without pictures' out.txt && grep -q 'No pictures' gone/report.html || 
 made=(--refine none --method kmeans --quiet)
 "$conr" cluster named --features labeled/embeddings.npy --clusters 10 --out made "${made[@]}" >/dev/null
 "$conr" cluster --features plain/embeddings.npy --clusters 3 --out rows "${made[@]}" >/dev/null
-/usr/bin/python3 "$here/report.py" made/report.html rows/report.html labeled/report.html plain/report.html gone/report.html swept/report.html two.html
+# with everything that such a run can say: a head, the graph, an estimated number; the descriptor, and
+# that it was preferred to a training
+"$conr" cluster named --features labeled/embeddings.npy --clusters auto:2-12 --method graph --out refined --quiet >/dev/null
+for words in 'Refined: a head was trained' 'of the graph of contextual affinities; their number was estimated'; do
+    grep -q "$words" refined/report.html || { echo "refined/report.html lacks '$words'"; exit 1; }
+done
+"$conr" cluster named --features hog --clusters 10 --out hog --quiet >/dev/null
+grep -q 'by the built-in descriptor' hog/report.html && grep -q 'data:image/webp' hog/report.html || { echo "hog/report.html lacks the descriptor or pictures"; exit 1; }
+cp -r hog noted
+sed -i '1i {"step":0,"epoch":0,"note":"The clusters are <b>the</b> descriptor'"'"'s: why"}' noted/log.jsonl
+sed -i "/log.jsonl/d" noted/DONE # which knows the log as it was
+"$conr" report noted --quiet >/dev/null
+grep -q 'The clusters are &lt;b&gt;the' noted/report.html || { echo "the note is not in the report, or not escaped"; exit 1; }
+/usr/bin/python3 "$here/report.py" made/report.html rows/report.html refined/report.html hog/report.html noted/report.html labeled/report.html plain/report.html gone/report.html swept/report.html two.html
