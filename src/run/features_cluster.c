@@ -6,8 +6,8 @@
 #include "base/status.h"
 #include "images/images.h"
 #include "kernels/rows.h"
-#include "run/baseline.h"
 #include "refine/refine.h"
+#include "run/baseline.h"
 #include "json/json.h"
 
 #include <limits.h>
