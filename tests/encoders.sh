@@ -127,7 +127,7 @@ cmp -s a.npy b.npy && complain "embed: settings change nothing"
 says '"d": 40' embed photos --encoder clip.safetensors --out c.npy --json
 
 # A run, and new images.
-ok cluster photos --encoder dino.safetensors --clusters 3 --out run
+ok cluster photos --encoder dino.safetensors --clusters 3 --method kmeans --out run
 has run labels.csv embeddings.npy centroids.npy options.yaml report.html DONE
 grep -q "encoder: .*/dino.safetensors" run/options.yaml || complain "options.yaml does not name the weights"
 grep -q "dino.safetensors" run/report.html || complain "the report does not name the weights"
@@ -142,6 +142,10 @@ cmp -s <(cut -d, -f2 run4/labels.csv) <(cut -d, -f2 again4.csv) || complain "ass
 ok cluster photos --encoder dino.safetensors --encoder-set size=42 --clusters 3 --refine none --method kmeans --out small
 ok assign small photos --out small.csv
 cmp -s <(cut -d, -f2 small/labels.csv) <(cut -d, -f2 small.csv) || complain "assign does not prepare images as the run did"
+ok cluster small --clusters 4 --out small4
+ok embed small photos --out small.npy
+ok embed small4 photos --out small4.npy
+cmp -s small.npy small4.npy || complain "a run clustered again prepares images otherwise"
 mv dino.safetensors moved.safetensors
 refused 1 "are gone; give them with --encoder" assign run photos --out x.csv
 ok assign run photos --encoder moved.safetensors --out moved.csv
