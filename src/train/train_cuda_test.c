@@ -217,13 +217,19 @@ static int run_cpu(void **state) {
     return 0;
 }
 
+/* Which images are confident is decided, not rounded: one that is to one implementation and is not
+ * to another changes the next loss. */
+static bool decides(int f, int stage) { return !strcmp(frameworks[f], "confident") && stage == 2; }
+
 /* Two implementations on the CPU, Winograd and direct convolutions, differ by 2e-5 at first and
- * 2.8e-3 (SimSiam) within ten steps; at three times this learning rate by 1e-4 and 2.2e-2. */
+ * 2.8e-3 (SimSiam) within ten steps; at three times this learning rate by 1e-4 and 2.2e-2.  In the
+ * confident stage 2, `ref` and `cpu` differ by 1.3e-4 and 3.6e-2. */
 static void fp32_follows(void **state) {
     (void)state;
     for (int f = 0; f < KINDS; f++)
         for (int stage = 1; stage <= 2; stage++)
-            follow("cuda-f32", frameworks[f], stage, cpu[f][stage - 1], 5e-4, 1e-2);
+            follow("cuda-f32", frameworks[f], stage, cpu[f][stage - 1], 5e-4,
+                   decides(f, stage) ? 8e-2 : 1e-2);
 }
 
 /* At most twice as far from fp32 as the CPU with rounding, in the worst of three random runs: 2e-3
@@ -238,7 +244,8 @@ static void bf16_follows(void **state) {
                 early = fmax(early, 2 * farthest(other, want, EARLY));
                 late = fmax(late, 2 * farthest(other, want, STEPS));
             }
-            follow("cuda", frameworks[f], stage, want, early, fmin(late, 5e-2));
+            follow("cuda", frameworks[f], stage, want, early,
+                   fmin(late, decides(f, stage) ? 0.2 : 5e-2));
         }
 }
 
