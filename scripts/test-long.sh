@@ -11,6 +11,9 @@ cmake --preset asan >/dev/null
 cmake --build build-asan
 ctest --test-dir build-asan --output-on-failure -j "$(nproc)"
 
+step "no matrix product is faster than the peak that conr bench measures"
+build/peak_test
+
 step "stopping at every report of a training, bits flipped in its files"
 CONR_TEST_LONG=1 build/stop_test
 CONR_TEST_LONG=1 build/damage_test

@@ -134,6 +134,11 @@ static void drop(golden_file *f, const char *end) {
     *t = f->t[--f->n];
 }
 
+/* Only the first n remain. */
+static void cut(golden_file *f, int n) {
+    while (f->n > n) free((void *)f->t[--f->n].data);
+}
+
 /* The same numbers under another shape. */
 static void reshape(golden_file *f, const char *end, int64_t a, int64_t b) {
     tensor *t = golden_tensor(f, end);
@@ -165,8 +170,8 @@ static void hostile_files(void **state) {
     AFTER(golden_tensor(&f, "head.bias")->name = "rope.freqs", CONR_EFORMAT, "'rope.freqs'");
     AFTER(memset((void *)golden_tensor(&f, "1.attn.proj.bias")->data, 0xff, 4), CONR_ENUMBER,
           "'blocks.1.attn.proj.bias' holds NaN");
-    AFTER(f.n = 1, CONR_EFORMAT, "is no network that is known");
-    AFTER(f.n = 0, CONR_EFORMAT, "is no network that is known");
+    AFTER(cut(&f, 1), CONR_EFORMAT, "is no network that is known");
+    AFTER(cut(&f, 0), CONR_EFORMAT, "is no network that is known");
 #undef AFTER
     json_decref(all);
 }
