@@ -60,6 +60,7 @@
     X(T, FLOAT, stage2_predictor_lr, 0.1, 0, 1000, "factor on the learning rate of the predictor in stage 2") \
     X(T, FLOAT, momentum, 0.9, 0, 0.9999, "momentum of SGD") \
     X(T, FLOAT, decay, 5e-4, 0, 1, "weight decay; applies to biases and batch norm too") \
+    X(T, FLOAT, decay_by_length, 0, 0, 10, "set the weight decay by the length of the run instead: this, divided by the root of lr times all steps; 0: use decay") \
     X(T, FLOAT, average, 0.996, 0, 1, "m of the moving average that is the target network, at the start; rises to 1") \
     X(T, BOOL, average_fixed, false, "keep m constant") \
     X(T, FLOAT, average_share, 0, 0, 1, "set m by the length of the run instead: the average remembers this fraction of all steps, at least 10 and at most 250, and stays constant; 0: use average") \

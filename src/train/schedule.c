@@ -21,6 +21,12 @@ static double moving_average(const train_options *o, double e, int64_t steps) {
     return o->average_fixed ? m : 1 - (1 - m) * (1 + cos(PI * e / o->epochs)) / 2;
 }
 
+static double weight_decay(const train_options *o, int64_t steps) {
+    double travel = o->lr * o->epochs * (double)steps;
+    return o->decay_by_length > 0 && travel > 0 ? fmin(o->decay_by_length / sqrt(travel), 1)
+                                                : o->decay;
+}
+
 void schedule_at(const train_options *o, int64_t step, int64_t steps, step_values *out) {
     int epoch = (int)(step / steps);
     bool stage2 = stage_of(o, epoch) == 2;
@@ -34,7 +40,7 @@ void schedule_at(const train_options *o, int64_t step, int64_t steps, step_value
         .lr = {(float)(o->lr * rate * (stage2 ? o->stage2_lr : 1)),
                (float)(o->lr * own * (stage2 ? o->stage2_predictor_lr : o->predictor_lr))},
         .momentum = (float)o->momentum,
-        .decay = (float)o->decay,
+        .decay = (float)weight_decay(o, steps),
         .average = (float)m,
         .keep = keep < 1 ? 1 : (int32_t)keep,
         .epoch = (uint32_t)epoch,

@@ -1,5 +1,5 @@
-/* schedule.h: what depends on the step number: learning rates, the target's m, the boundary
- * filter. */
+/* schedule.h: what depends on the step number: learning rates, weight decay, the target's m, the
+ * boundary filter. */
 #ifndef CONR_SCHEDULE_H
 #define CONR_SCHEDULE_H
 
@@ -15,6 +15,8 @@
  *     m  = m0                                                        if average_fixed
  *     m  = 1 - 1/memory, memory = average_share * all steps          if average_share is set;
  *                                                                    memory from 10 to 250 steps
+ *     decay = decay_by_length / sqrt(lr0 * all steps)                if that is set: weights of short
+ *                                                                    runs would not shrink otherwise
  * Nothing restarts when stage 2 begins; its rates are multiplied by stage2_lr and
  * stage2_predictor_lr (both relative to lr: predictor_lr applies only in stage 1), and its m is
  * stage2_average if that is set. */

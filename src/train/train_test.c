@@ -409,6 +409,34 @@ static void average_by_length(void **state) {
     conr_settings_free(s);
 }
 
+/* decay_by_length / sqrt(lr * steps): four times the steps, half the decay; a batch and a rate that
+ * grow together change nothing. */
+static void decay_follows_the_length(void **state) {
+    (void)state;
+    static const struct {
+        int epochs, steps; /* steps of an epoch */
+        double lr, by_length, decay;
+    } rows[] = {{100, 100, 0.04, 0.05, 0.0025}, {400, 100, 0.04, 0.05, 0.00125},
+                {400, 50, 0.08, 0.05, 0.00125}, /* twice the batch and the rate */
+                {1, 1, 1e-6, 0.05, 1},          /* 50, but no more than all of a weight */
+                {100, 100, 0, 0.05, 0.0007},    /* no rate: as if it were not set */
+                {100, 100, 0.04, 0, 0.0007}};
+    conr_settings *s;
+    step_values at;
+    assert_ok(conr_settings_new(&s));
+    train_options *o = &s->o;
+    o->decay = 0.0007;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        o->epochs = o->stage1_epochs = rows[i].epochs;
+        o->lr = rows[i].lr, o->decay_by_length = rows[i].by_length;
+        for (int last = 0; last < 2; last++) { /* constant */
+            schedule_at(o, last ? rows[i].epochs * rows[i].steps - 1 : 0, rows[i].steps, &at);
+            assert_float_equal(at.decay, rows[i].decay, 1e-9);
+        }
+    }
+    conr_settings_free(s);
+}
+
 static void presets(void **state) {
     (void)state;
     conr_settings *s;
@@ -437,6 +465,7 @@ int main(void) {
         cmocka_unit_test(schedules),
         cmocka_unit_test(stage2_average),
         cmocka_unit_test(average_by_length),
+        cmocka_unit_test(decay_follows_the_length),
         cmocka_unit_test(presets),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(propos_adds_to_byol),
