@@ -40,7 +40,7 @@ static int boundary_device(device *dev, const float *features, int n, int d, con
     void *work = NULL;
     size_t centers = span(&at, normalize_centroids ? (size_t)K * d : 0, sizeof(float));
     size_t unit = span(&at, metric == CONR_COSINE ? (size_t)n * d : 0, sizeof(float));
-    if (at) TRY(dev->op.work(dev, at, &work));
+    if (at) TRY(dev->op.work(dev, at * sizeof(float), &work));
     if (normalize_centroids) {
         TRY(dev->op.rows_normalize(dev, centroids, K, d, (float *)work + centers, NULL));
         centroids = (float *)work + centers;

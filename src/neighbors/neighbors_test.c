@@ -272,6 +272,55 @@ static void boundary_by_hand(void **state) {
     assert_true(ratio[0] == 0); /* no other cluster */
 }
 
+/* A device whose arrays are its own: the call must stay within the memory that it asked for. */
+static unsigned char *asked;
+static size_t asked_bytes;
+
+static int work_with_a_mark(device *dev, size_t bytes, void **out) {
+    enum { MARK = 4096 };
+    (void)dev;
+    free(asked);
+    asked_bytes = bytes;
+    *out = asked = aligned_alloc(64, (bytes + MARK + 63) / 64 * 64);
+    assert_non_null(asked);
+    memset(asked + bytes, 0x5a, MARK);
+    return 0;
+}
+
+static int all_is_there(device *dev, const void *p) {
+    (void)dev, (void)p;
+    return 1;
+}
+
+/* Hosts have none: how far the rows are from the mark is all that is asked here. */
+static int no_ratios(device *dev, const float *f, int n, int d, const int32_t *label,
+                     const float *centroids, int K, float *ratio) {
+    (void)dev, (void)f, (void)n, (void)d, (void)label, (void)centroids, (void)K, (void)ratio;
+    return 0;
+}
+
+static void boundary_stays_in_its_memory(void **state) {
+    (void)state;
+    enum { N = 24, D = 5, K = 3 };
+    float x[N * D], centers[K * D], ratio[N];
+    int32_t labels[N];
+    conr *there;
+    rng r = rng_at(5, 0, 0, RNG_TEST);
+    for (int i = 0; i < N * D; i++) x[i] = (float)rng_normal(&r);
+    for (int i = 0; i < K * D; i++) centers[i] = (float)rng_normal(&r);
+    for (int i = 0; i < N; i++) labels[i] = (int32_t)rng_below(&r, K);
+    assert_ok(conr_open("ref", 0, &there));
+    there->dev->op.work = work_with_a_mark;
+    there->dev->op.reaches = all_is_there;
+    there->dev->op.boundary_ratio = no_ratios;
+    for (int normalize = 0; normalize < 2; normalize++) {
+        assert_ok(conr_boundary(there, x, N, D, CONR_COSINE, centers, K, labels, normalize, ratio));
+        for (int i = 0; i < 4096; i++) assert_int_equal(asked[asked_bytes + (size_t)i], 0x5a);
+    }
+    conr_close(there);
+    free(asked), asked = NULL;
+}
+
 /* A unit row at the end of its centroid's direction: d_I depends on the centroid's length. */
 static void boundary_normalizes_when_asked(void **state) {
     (void)state;
@@ -302,6 +351,7 @@ int main(void) {
         cmocka_unit_test(refuses),
         cmocka_unit_test(purity_by_hand),
         cmocka_unit_test(boundary_by_hand),
+        cmocka_unit_test(boundary_stays_in_its_memory),
         cmocka_unit_test(boundary_normalizes_when_asked),
         cmocka_unit_test(fraction_grows),
     };
