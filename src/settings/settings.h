@@ -101,7 +101,7 @@
     X(T, INT, restarts, 10, 1, 1000000, "restarts of k-means") \
     X(T, INT, iterations, 300, 1, 1000000, "most iterations of k-means per restart") \
     X(T, BOOL, kmeans_warm, true, "run k-means once more, from the last centroids") \
-    X(T, WORD, kmeans_choice, "objective", "objective|neighbors", "if k-means ends lower from other centroids than the last ones: take its clusters, or only if more of their images have their nearest neighbors in the same cluster (modularity); needs kmeans_warm") \
+    X(T, WORD, kmeans_choice, "objective", "objective|neighbors", "if k-means ends lower from other centroids than the last ones: take its clusters, or only if clearly more of their images have their nearest neighbors in the same cluster (modularity); needs kmeans_warm") \
     /* work */ \
     X(T, INT, accumulate, 1, 1, 100000, "parts that a batch is split into, to save memory (gradient accumulation)") \
     X(T, BOOL, recompute, false, "save memory: recompute some activations in the backward pass") \

@@ -119,10 +119,22 @@ static void last_clusters_stay(void **state) {
     }
 }
 
+/* A tie, and a lead that other rows of the same kind would turn round, confirm nothing. */
+static void chance_confirms_nothing(void **state) {
+    (void)state;
+    assert_false(neighbors_confirm(0.8711, 0.8711, 0.9727, 13394));
+    assert_false(neighbors_confirm(0.8735, 0.8711, 0.9727, 13394)); /* the error is .0014 */
+    assert_true(neighbors_confirm(0.8742, 0.8711, 0.9727, 13394));
+    assert_true(neighbors_confirm(0.857, 0.844, 0.95, 13394));
+    assert_false(neighbors_confirm(0.857, 0.844, 0.95, 400)); /* few rows say little */
+    assert_false(neighbors_confirm(NAN, 0.5, 0.9, 100));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(early_is_stage2_at_stage1_rates),
         cmocka_unit_test(last_clusters_stay),
+        cmocka_unit_test(chance_confirms_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

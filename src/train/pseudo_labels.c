@@ -117,10 +117,8 @@ static int note_runs(trainer *t, const conr_kmeans_history *h) {
     return 0;
 }
 
-/* How well clusters agree with the nearest neighbors of their images. */
-static int agreement(const knn_lists *near, const int32_t *label, int K, double *out) {
-    double within;
-    return knn_lists_agreement(near, label, K, &within, out);
+bool neighbors_confirm(double modularity, double last, double within, int64_t rows) {
+    return modularity > last + 2 * sqrt(within * (1 - within) / (double)rows);
 }
 
 /* Features that have been trained for long have many optima of k-means, whose objectives differ
@@ -134,7 +132,7 @@ static int prefer_last(trainer *t, const conr_kmeans_options *o, float *centroid
     int rc = 0, k = t->store->n / FEW < NEAREST ? (int)(t->store->n / FEW) : NEAREST;
     int64_t n = t->store->n;
     size_t block = (size_t)o->clusters * t->d;
-    double lowest, last;
+    double lowest, last, within, was_within;
     conr_kmeans_options follow = *o;
     conr_kmeans_history after = {0};
     knn_lists near = {0};
@@ -146,9 +144,9 @@ static int prefer_last(trainer *t, const conr_kmeans_options *o, float *centroid
     TRY(kmeans_on_device(t->c, NULL, t->features_on, n, t->d, &follow, old_centroids, old_label,
                          &after));
     TRY(knn_search(t->c, t->features, n, t->d, k > 0 ? k : 1, ALL, SAMPLE, &near));
-    TRY(agreement(&near, label, o->clusters, &lowest));
-    TRY(agreement(&near, old_label, o->clusters, &last));
-    if (!(lowest > last)) {
+    TRY(knn_lists_agreement(&near, label, o->clusters, &within, &lowest));
+    TRY(knn_lists_agreement(&near, old_label, o->clusters, &was_within, &last));
+    if (!neighbors_confirm(lowest, last, was_within, near.count)) {
         memcpy(centroids, old_centroids, block * sizeof *centroids);
         memcpy(label, old_label, (size_t)n * sizeof *label);
         history->objective = after.objective;

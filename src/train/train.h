@@ -136,6 +136,9 @@ int trainer_loss(trainer *t, double *sum);
 int trainer_features(trainer *t);
 /* Embeds and clusters all images: pseudo labels, centroids.  Estimates K if it is not known. */
 int trainer_cluster(trainer *t);
+/* Whether clusters of this modularity are better than the last ones by more than chance: by two
+ * standard errors of the share of neighbors `within` the last ones, over `rows` rows. */
+bool neighbors_confirm(double modularity, double last, double within, int64_t rows);
 
 /* The step on images that are already in t->images, for tests; ids in t->feed.ids. */
 int trainer_step_on(trainer *t, const step_values *at);
