@@ -133,6 +133,7 @@ static void choose_rest(const facts *f, conr_settings *s, bool small, int batch)
     int K = f->clusters ? f->clusters : GUESSED_K;
     char framework[SETTING_SIZE], epochs[SETTING_SIZE];
     choose_number(f, s, "lr", (small ? 0.4 : 0.05) * batch / 256, "grows with the batch");
+    choose_number(f, s, "decay_by_length", 0.05, "short runs want more of it");
     if (small) {
         choose_number(f, s, "predictor_lr", 2.5, "lr is high already");
         choose_number(f, s, "average", 0.99, "a short run");
