@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """drive.py: makes calls of conr fail one at a time, and checks one rule.
 
-    drive.py BUILD [--short | --seconds N | --all] [--seed N] [--kinds A,B] [--verbs A,B] [--case ID]
+    drive.py BUILD [--short | --seconds N | --all] [--seed N] [--kinds A,B] [--verbs A,B] [--share I/N] [--case ID]
+
+--share: the Ith of N equal parts of the walk of a seed, for as many processes or machines.
 
 The rule, whatever fails: exit 0 and everything right, or one line on standard error that begins
 with `conr:`, exit 1, no signal; and what was there before is whole: an old file byte for byte, a
@@ -465,6 +467,7 @@ def main():
     a.add_argument("--seed", type=int)
     a.add_argument("--kinds", default="")
     a.add_argument("--verbs", default="")
+    a.add_argument("--share", default="1/1")
     a.add_argument("--case")
     a.add_argument("--jobs", type=int, default=os.cpu_count())
     a = a.parse_args()
@@ -499,6 +502,8 @@ def walk(driver, a):
              for what, ids in lists if i < len(ids)]
     if a.short:  # always the same ones; about one of each list
         cases = cases[:SHORT]
+    share, shares = (int(n) for n in a.share.split("/"))
+    cases = cases[share - 1::shares]
     end = time.time() + (60 if a.short else a.seconds)
 
     def one(what, ident):
