@@ -236,7 +236,9 @@ static int finished_run(const arguments *a) {
                    ? usage_error("--reset-edits: does nothing else; leave --clusters and --out out")
                    : -1;
     if (reset && !run) return usage_error("--reset-edits: of which run; give RUN");
-    if (reset) return conr_edits_reset(run) < 0 ? library_error() : EXIT_OK;
+    if (reset && conr_edits_reset(run) < 0) return library_error();
+    if (reset)
+        return flag_on(a, "json") ? print_json(json_pack("{so}", "run", json_name(run))) : EXIT_OK;
     return run && run_done(run) && flag_on(a, "sort-into") ? sort_finished(a, run) : -1;
 }
 

@@ -70,7 +70,11 @@ static int sort_edited(const arguments *a, conr *c, const char *run) {
     }
     labels_of(e, at, n, images.n, labels);
     for (int k = 0; k < about.next; k++) names[k] = conr_edits_name(e, k);
-    rc = sort_named(a, c, m, labels, images.n, names, about.next);
+    if ((rc = sort_named(a, c, m, labels, images.n, names, about.next)) || !flag_on(a, "json"))
+        goto done;
+    for (int64_t i = n = 0; i < images.n; i++) n += labels[i] >= -2;
+    rc = print_json(json_pack("{so so sI}", "run", json_name(run), "sorted_into",
+                              json_name(flag_text(a, "sort-into")), "n", (json_int_t)n));
 done:
     free(labels), free(names);
     conr_free(at);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Fuzzes every parser under clang's sanitizers: fuzz/fuzz_NAME.c with the corpus fuzz/corpus/NAME.
-#   fuzz.sh [SECONDS [NAME...]]     default: 60 seconds each, all of them, one per core at a time
+#   fuzz.sh [SECONDS [NAME...]]     default: 60 seconds each, all of them, one per core at a time;
+#                                   0 seconds: only builds
 # New inputs are kept in build-fuzz/found/NAME; a crash is an error and leaves its input and log in
 # build-fuzz.  Needs clang with its fuzzer (Debian: clang and libclang-rt-*-dev).
 set -eu
@@ -15,23 +16,24 @@ flags="-std=gnu11 -D_GNU_SOURCE -O1 -g -Wno-unknown-pragmas -Iinclude -Isrc -Ifu
        -fsanitize=address,undefined -fno-sanitize-recover=all $(pkg-config --cflags $libraries)"
 mkdir -p "$build"
 
-# Only the parsers, without OpenMP: a fuzzer runs one thread.
-objects=""
-for source in src/json/*.c src/base/*.c src/images/decode*.c src/images/source*.c src/device/ref*.c \
-    src/encoder/*.c src/views/pixels_resize.c src/pretrained/families.c src/pretrained/settings.c \
-    src/pretrained/resnet_family.c src/pretrained/vit*.c; do
-    case $source in *_test.c | */test_help.c) continue ;; esac
-    object=$build/$(basename "$source" .c).o
-    objects="$objects $object"
-    # shellcheck disable=SC2086
-    $clang $flags -fsanitize=fuzzer-no-link -c "$source" -o "$object"
-done
+# The rooms that parse and what they stand on, without OpenMP: a fuzzer runs one thread.  They become
+# an archive, of which the linker takes what a target needs.
+rm -rf "$build/objects" "$build/parsers.a"
+mkdir "$build/objects"
+cat >"$build/compile.sh" <<END
+$clang $(echo $flags) -fsanitize=fuzzer-no-link -c "\$1" -o "$build/objects/\$(echo "\$1" | tr / -).o"
+END
+find src/json src/base src/views src/encoder src/images src/pretrained src/device/ref*.c \
+    src/ranks/ranks.c src/ranks/single.c -name '*.c' ! -name '*_test.c' ! -name test_help.c \
+    ! -path src/pretrained/encoder.c | xargs -P "$(nproc)" -n 1 sh "$build/compile.sh"
+ar rcs "$build/parsers.a" "$build"/objects/*.o
 for name in $names; do
     # shellcheck disable=SC2086,SC2046
-    $clang $flags -fsanitize=fuzzer "fuzz/fuzz_$name.c" $objects $(pkg-config --libs $libraries) -lm \
-        -o "$build/fuzz_$name"
+    $clang $flags -fsanitize=fuzzer "fuzz/fuzz_$name.c" "$build/parsers.a" $(pkg-config --libs $libraries) \
+        -lm -o "$build/fuzz_$name"
     mkdir -p "$build/found/$name"
 done
+[ "$seconds" != 0 ] || exit 0
 
 # A target may use twice the memory of the largest image allowed, and no more.
 cat >"$build/one.sh" <<END

@@ -8,7 +8,6 @@
 # does not compile, is stale: the list must follow the code.  Exits 1 if a bug survives or is stale.
 set -u
 cd "$(dirname "$0")/.."
-list=$PWD/tests/mutations.txt
 named=
 [ "${1:-}" = --named ] && { named=1; shift; }
 wanted=" $* "
@@ -18,6 +17,8 @@ git ls-files -co --exclude-standard -z | tar -c --null -T - | tar -x -C "$copy"
 cd "$copy" || exit 1
 command -v ccache >/dev/null && export CMAKE_C_COMPILER_LAUNCHER=ccache
 cmake --preset cpu >/dev/null && cmake --build build >/dev/null || { echo "the tree does not build"; exit 1; }
+
+cp tests/mutations.txt build/list
 
 # the targets that a test needs
 targets() {
@@ -83,6 +84,6 @@ P
             ;;
     esac
     cp build/original "$file"
-done 3<"$list"
+done 3<build/list
 echo "$found of $planted planted bugs were caught${survivors:+; survived:$survivors}${stale:+; stale:$stale}"
 [ "$found" = "$planted" ] && [ -z "$stale" ]

@@ -167,6 +167,11 @@ mkdir -p "$work/sorted/empty"
     find -L "$work/sorted/f" -name i001.jpg -o -name i004.jpg | while read -r link; do
         [ "$(readlink "$link")" = "$(realpath "$work/photos/${link##*/}")" ] || complain "$link leads to $(readlink "$link")"
     done
+    # a finished run, as edited: one object, as of every verb
+    ok cluster run --sort-into sorted/g --json
+    in_out '"n": 100'
+    ok cluster run --reset-edits --json
+    in_out '"run": "run"'
     exit $failures
 ) || failures=$?
 [ -z "$(find "$work" -name '.conr-*')" ] || complain "--sort-into left $(find "$work" -name '.conr-*')"

@@ -35,6 +35,9 @@ def test_features_are_clustered(features, tmp_path):
     assert np.allclose(columns["boundary"], made.boundary_[:20], atol=1e-4)
     assert "path" not in columns
     assert conr.DeepCluster("auto", clusters_high=15, **PLAIN).fit(x).n_clusters_ > 1
+    for given, kept in ((None, 1), (0, 0), (7, 7)):
+        seeded = conr.DeepCluster(4, seed=given, **PLAIN).fit(x)
+        assert f"seed: {kept}\n" in (seeded.run_ / "options.yaml").read_text()
 
 
 def test_features_of_images(features, images, folder):

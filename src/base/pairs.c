@@ -116,7 +116,10 @@ static int read_side(const char *name, const char *column, side *s) {
     bool npy = false;
     *s = (side){.name = name};
     TRY(npy_is(name, &npy));
-    if (npy) return npy_read_labels(name, &s->label, &s->n);
+    if (npy) {
+        TRY(npy_read_labels(name, &s->label, &s->n));
+        return conr_check_file(name);
+    }
     TRY(csv_open(name, &s->file));
     s->path = memory_new(name, s->file.most, sizeof *s->path);
     s->word = memory_new(name, s->file.most, sizeof *s->word);
@@ -124,6 +127,7 @@ static int read_side(const char *name, const char *column, side *s) {
     TRY(s->path && s->word && s->label ? 0 : CONR_ENOMEM);
     TRY(read_rows(s, column));
     TRY(number_words(s));
+    TRY(conr_check_file(name));
 done:
     return rc;
 }

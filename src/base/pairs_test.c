@@ -71,8 +71,31 @@ static void refuses(void **state) {
     refused("no labels", "path,label\n", "1\n");
 }
 
+/* Files of a finished run are compared with the checksums that its DONE lists. */
+static void damage_is_noticed(void **state) {
+    (void)state;
+    const int64_t t[] = {5, 6}, p[] = {1, 2};
+    for (int i = 0; i < 2; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "xxh64 0123456789abcdef %c.csv\n", "tp"[i]);
+        const char *done = text_file("DONE", line);
+        refused("does not match its checksum", "5\n6\n", "1\n2\n");
+        assert_int_equal(remove(done), 0);
+    }
+    gives("5\n6\n", "1\n2\n", t, p, 2);
+    const char npy[] = "\x93NUMPY\1\0:\0{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }\n"
+                       "\3\0\0\0\0\0\0";
+    const char *done = text_file("DONE", "xxh64 0123456789abcdef p.npy\n");
+    int64_t *a, *b, n;
+    assert_fails(CONR_EFORMAT, "does not match its checksum",
+                 conr_read_pair(text_file("t.csv", "5\n"), NULL,
+                                temporary_file("p.npy", npy, sizeof npy), NULL, &a, &b, &n));
+    assert_int_equal(remove(done), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matches_by_path),
-                                       cmocka_unit_test(takes_words), cmocka_unit_test(refuses)};
+                                       cmocka_unit_test(takes_words), cmocka_unit_test(refuses),
+                                       cmocka_unit_test(damage_is_noticed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

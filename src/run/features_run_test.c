@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N = 90, D = 5, K = 3 };
 
@@ -114,6 +115,7 @@ static void mistakes_are_refused(void **state) {
     x[4 * D + 2] = INFINITY;
     assert_fails(CONR_ENUMBER, "row 4 ", conr_cluster_features(c, NULL, x, N, D, NULL, &o, NULL));
     x[4 * D + 2] = 0;
+    assert_int_not_equal(access(o.out, F_OK), 0); /* all of them before the folder is made */
     o.out = temporary_file("a-file", "x", 1);
     assert_fails(CONR_EFILE, "a-file", conr_cluster_features(c, NULL, x, N, D, NULL, &o, NULL));
     conr_close(c);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """drive.py: makes calls of conr fail one at a time, and checks one rule.
 
-    drive.py BUILD [--short | --seconds N | --all] [--seed N] [--kinds A,B] [--verbs A,B] [--case ID]
+    drive.py BUILD [--short | --seconds N | --all] [--seed N] [--kinds A,B] [--verbs A,B] [--share I/N] [--case ID]
+
+--share: the Ith of N equal parts of the walk of a seed, for as many processes or machines.
 
 The rule, whatever fails: exit 0 and everything right, or one line on standard error that begins
 with `conr:`, exit 1, no signal; and what was there before is whole: an old file byte for byte, a
@@ -37,7 +39,7 @@ ERRORS = {"alloc": ["ENOMEM"], "open": ["EMFILE", "EIO"], "read": ["EIO"], "writ
           "sync": ["EIO"], "rename": ["ENOSPC", "EIO"], "mmap": ["ENOMEM"], "close": ["EIO"], "folder": ["EIO", "ENOSPC"]}
 CODES = {name: str(getattr(errno, name)) for name in {e for list_ in ERRORS.values() for e in list_}}
 CODES.update(kill="kill", stop="stop", cut="cut")
-SHORT = 280  # cases of the short form
+SHORT = 418  # cases of the short form: one of each list
 TIMEOUT = 60  # seconds; a case takes a tenth of one, also under sanitizers it is far below
 
 
@@ -170,6 +172,9 @@ class Driver:
             words = f"train --recipe {self.inputs}/tiny.yaml --data {self.inputs}/data --out {self.inputs}/{name}"
             code, _, stderr = self.run(words.split() + verbs.COMMON, self.folder())
             assert code == 0, stderr
+        words = f"cluster --features {self.inputs}/f.npy --clusters 3 --refine conaff --method kmeans --out {self.inputs}/head"
+        code, _, stderr = self.run(words.split() + verbs.COMMON, self.folder())
+        assert code == 0, stderr
         # an interrupted run: killed in its last epoch, when there are two checkpoints
         out = self.folder()
         words = verbs.words("train", self.inputs, out)
@@ -465,6 +470,7 @@ def main():
     a.add_argument("--seed", type=int)
     a.add_argument("--kinds", default="")
     a.add_argument("--verbs", default="")
+    a.add_argument("--share", default="1/1")
     a.add_argument("--case")
     a.add_argument("--jobs", type=int, default=os.cpu_count())
     a = a.parse_args()
@@ -499,6 +505,8 @@ def walk(driver, a):
              for what, ids in lists if i < len(ids)]
     if a.short:  # always the same ones; about one of each list
         cases = cases[:SHORT]
+    share, shares = (int(n) for n in a.share.split("/"))
+    cases = cases[share - 1::shares]
     end = time.time() + (60 if a.short else a.seconds)
 
     def one(what, ident):

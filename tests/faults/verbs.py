@@ -28,7 +28,7 @@ checkpoint_every: 1
 log_every: 1
 """
 # The results that must be the same bits, however often the run was stopped.
-RESULTS = ["model.safetensors", "embeddings.npy", "centroids.npy", "labels.csv", "data.json", "options.yaml"]
+RESULTS = ["model.safetensors", "head.safetensors", "embeddings.npy", "centroids.npy", "labels.csv", "data.json", "options.yaml"]
 
 
 def png(path, rng, bright):
@@ -72,6 +72,7 @@ def make_inputs(at):
         with open(f"{at}/cifar/{name}", "wb") as f:
             for i in range(n):
                 f.write(bytes([i % 2]) + bytes(rng.randrange(128) + 127 * (i % 2) for _ in range(3072)))
+    shutil.copy(f"{os.path.dirname(os.path.abspath(__file__))}/../../fuzz/corpus/encoder/timm", f"{at}/vit")
     with open(f"{at}/tiny.yaml", "w") as f:
         f.write(RECIPE)
 
@@ -87,10 +88,18 @@ VERBS = {
     "resume": "train --resume --data {i}/data --out {o}/half --no-report",
     "cluster": "cluster {i}/data --clusters auto:2-4 --out {o}/run --sort-into {o}/sorted " + " ".join(SMALL),
     "features": "cluster --features {i}/f.npy --clusters 3 --refine none --method kmeans --out {o}/run",
+    "refined": "cluster --features {i}/f.npy --clusters 3 --refine conaff --method graph --out {o}/run --no-report",
+    "described": "cluster {i}/data --features hog --clusters 2 --out {o}/run --no-report",
+    "pretrained": "cluster {i}/data --encoder {i}/vit --clusters 2 --refine none --method kmeans --out {o}/run --no-report",
+    "recluster": "cluster {i}/run --clusters 2 --out {o}/run --no-report",
     "sweep": "sweep --recipe {i}/tiny.yaml --data {i}/data --grid fr0=0.8,1 --set epochs=2 --set stage1_epochs=1"
              " --out {o}/sweep",
     "embed": "embed {i}/run {i}/new --out {o}/out",
     "assign": "assign {i}/run {i}/new --out {o}/out --sort-into {o}/sorted --copy",
+    "embed-rows": "embed {i}/head {i}/f.npy --out {o}/out",
+    "assign-rows": "assign {i}/head {i}/f.npy --out {o}/out",
+    "embed-encoder": "embed {i}/new --encoder {i}/vit --out {o}/out",
+    "sort": "cluster {i}/run --sort-into {o}/sorted --copy",
     "neighbors": "neighbors {i}/f.npy --out {o}/out --k 5 --k1 5",
     "kmeans": "kmeans {i}/f.npy --clusters auto:2-4 --out {o}/out --restarts 2",
     "kmeans-images": "kmeans {i}/data --clusters 2 --out {o}/out --restarts 1",
@@ -103,11 +112,14 @@ VERBS = {
     "export-tensors": "export {i}/run --out {o}/out --format safetensors --projector",
     "info": "info {i}/run",
     "info-data": "info {i}/data",
+    "info-encoder": "info {i}/vit",
     "info-idx": "info {i}/idx",
     "kmeans-idx": "kmeans {i}/idx --clusters 2 --out {o}/out --restarts 1",
     "kmeans-cifar": "kmeans {i}/cifar --clusters 2 --out {o}/out --restarts 1",
 }
-TRAINS = {"train": "run", "resume": "half", "cluster": "run", "features": "run", "sweep": "sweep"}  # the folder of a verb's runs
+AT_ONCE = ["features", "refined", "described", "pretrained", "recluster"]  # runs that are not resumed
+TRAINS = {"train": "run", "resume": "half", "cluster": "run", "sweep": "sweep",  # the folder of a verb's runs
+          **{verb: "run" for verb in AT_ONCE}}
 COMMON = ["--threads", "1", "--quiet", "--json"]
 
 
@@ -128,9 +140,9 @@ def lay_out(verb, inputs, out):
 def again(verb, inputs, out):
     """The words that continue what a failed, stopped or killed verb left."""
     folder = f"{out}/{TRAINS[verb]}"
-    if verb == "features" and os.path.exists(f"{folder}/DONE"):  # else it is started over
+    if verb in AT_ONCE and os.path.exists(f"{folder}/DONE"):  # else it is started over
         return f"info {folder}".split() + COMMON
-    if verb not in ("sweep", "features") and os.path.exists(f"{folder}/options.yaml"):
+    if verb not in ["sweep"] + AT_ONCE and os.path.exists(f"{folder}/options.yaml"):
         return f"train --resume --data {inputs}/data --out {folder}".split() + COMMON
     return words(verb, inputs, out)
 
