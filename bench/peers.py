@@ -46,7 +46,8 @@ class KmeansOptions(ctypes.Structure):
 class NeighborsOptions(ctypes.Structure):
     _fields_ = [("k", ctypes.c_int), ("k1", ctypes.c_int), ("k2", ctypes.c_int),
                 ("layers", ctypes.c_int), ("alpha", ctypes.c_double),
-                ("resymmetrize", ctypes.c_int), ("local", ctypes.c_int)]
+                ("resymmetrize", ctypes.c_int), ("local", ctypes.c_int),
+                ("recall", ctypes.c_double)]
 
 
 def pointer(array):
@@ -74,9 +75,9 @@ class Conr:
                   None)
         return centroids
 
-    def neighbors(self, x, k=10, local=False):
+    def neighbors(self, x, k=10, local=False, recall=1.0):
         o = self.lib.conr_neighbors_defaults()
-        o.k, o.local = k, int(local)
+        o.k, o.local, o.recall = k, int(local), recall
         ids = np.empty((len(x), min(k, len(x))), np.int32)
         self.call("conr_neighbors", self.context, pointer(x), ctypes.c_int64(len(x)),
                   ctypes.c_int64(x.shape[1]), ctypes.byref(o), pointer(ids))

@@ -17,6 +17,8 @@ static const flag flags[] = {
     {"alpha", "A", "2", "exponent of the similarities in message passing"},
     {"layers", "N", "2", "layers of message passing"},
     {"no-resymmetrize", NULL, NULL, "do not resymmetrize the graph between layers"},
+    {"recall", "R", "auto",
+     "share of the nearest neighbors to find, 1: all; auto: all up to 100,000 rows, then .99"},
     {"metric", "NAME", "conaff", "conaff; euclidean: plain nearest neighbors of the unit rows"},
     {0},
 };
@@ -32,6 +34,10 @@ static int read_options(const arguments *a, conr_neighbors_options *o) {
         (rc = flag_int(a, "layers", 0, 100, &o->layers)) ||
         (rc = flag_number(a, "alpha", 0, 1000, &o->alpha)))
         return rc;
+    if (strcmp(flag_text(a, "recall"), "auto")) {
+        if ((rc = flag_number(a, "recall", 0, 1, &o->recall))) return rc;
+        if (o->recall == 0) return usage_error("--recall 0: finds nothing; give more, up to 1");
+    }
     o->resymmetrize = !flag_on(a, "no-resymmetrize");
     o->local = !strcmp(metric, "euclidean");
     if (!o->local && strcmp(metric, "conaff"))
@@ -91,7 +97,10 @@ const verb verb_neighbors = {
     .summary = "Find contextually affinitive neighbors in any feature matrix",
     .text =
         "Rows that share the neighbors of their neighbors rank above rows that are merely close.\n"
-        "Exact, for any number of rows n; k, k1 and k2 are limited to n.\n"
+        "For any number of rows n; k, k1 and k2 are limited to n.  Up to 100,000 rows, or with\n"
+        "--recall 1, all pairs are compared; beyond, cells of similar rows, as many as finding "
+        "the\n"
+        "share --recall takes, which is measured on rows that are searched exactly.\n"
         "\nExample: conr neighbors features.npy --out neighbors.npy --k 20 --k1 30 --k2 10\n",
     .low = 1,
     .high = 1,

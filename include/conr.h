@@ -236,13 +236,17 @@ typedef struct conr_neighbors_options {
     double alpha;     /* exponent of the similarities in message passing */
     int resymmetrize; /* before every layer but the first: A <- A + A^T */
     int local;        /* 1: plain nearest neighbors by cosine instead */
+    double recall;    /* share of the nearest neighbors that the search must find, measured on a
+                         sample of the rows; 1: all; 0: all up to 100,000 rows, beyond that 0.99.
+                         Below 1 it takes much less time on large sets.  A GPU always finds all */
 } conr_neighbors_options;
 
-/* k = k1 = 10, k2 = 2, 2 layers, alpha 2, resymmetrized, not local */
+/* k = k1 = 10, k2 = 2, 2 layers, alpha 2, resymmetrized, not local, recall 0 */
 CONR_API conr_neighbors_options conr_neighbors_defaults(void);
 
 /* Contextually affinitive (or local) neighbors of every row among all rows, best first; the row
- * itself always comes first.  features: [n,d]; ids: [n, min(k,n)].  Exact; memory grows with n.
+ * itself always comes first.  features: [n,d]; ids: [n, min(k,n)].  Exact unless `recall` is below 1,
+ * or 0 and the set is large; memory grows with n.
  * For arrays on a GPU with more than 8192 rows, the GPU searches and the host does the rest: the
  * call then waits, and fails with CONR_ENUMBER on values that are not finite. */
 CONR_API int conr_neighbors(conr *c, const float *features, int64_t n, int64_t d,

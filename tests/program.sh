@@ -109,6 +109,10 @@ expect 1 2 "the path 'a' is in rows 2 and 3" eval --truth "$folder/t.csv" --pred
 printf 'path,cluster\na,1\nx,2\n' >"$folder/other.csv"
 expect 1 2 "1 of its 2 paths are not in" eval --truth "$folder/t.csv" --pred "$folder/other.csv"
 expect 0 2 "4 lists of 4 neighbors" neighbors "$folder/f.npy" --out "$folder/n.npy"
+expect 0 2 "4 lists of 4 neighbors" neighbors "$folder/f.npy" --out "$folder/n.npy" --recall 0.9
+expect 2 2 "--recall 0: finds nothing" neighbors "$folder/f.npy" --out "$folder/x.npy" --recall 0
+expect 2 2 "--recall" neighbors "$folder/f.npy" --out "$folder/x.npy" --recall 1.5
+expect 2 2 "--recall" neighbors "$folder/f.npy" --out "$folder/x.npy" --recall nan
 expect 1 2 "row 1 has NaN" neighbors "$folder/nan.npy" --out "$folder/x.npy"
 expect 1 2 "5 are more than the 4 rows" kmeans "$folder/f.npy" --clusters 5 --out "$folder/x.npy"
 expect 1 2 "cannot be read" neighbors "$folder/missing.npy" --out "$folder/x.npy"

@@ -99,7 +99,7 @@ class CProgress(Structure):
 
 class CNeighborsOptions(_Options):
     _fields_ = [("k", c_int), ("k1", c_int), ("k2", c_int), ("layers", c_int), ("alpha", c_double),
-                ("resymmetrize", c_int), ("local", c_int)]
+                ("resymmetrize", c_int), ("local", c_int), ("recall", c_double)]
 
 
 class CKmeansOptions(_Options):

@@ -19,7 +19,7 @@ def metric_code(metric: str) -> int:
 
 def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: int = 2,
               alpha: float = 2.0, resymmetrize: bool = True, local: bool = False,
-              threads: int = 0) -> Any:
+              recall: Optional[float] = None, threads: int = 0) -> Any:
     """Contextually affinitive neighbors of every row among all rows.
 
     features: [n, d], a NumPy array, a torch tensor, or anything that converts to one; rows need not
@@ -28,6 +28,8 @@ def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: 
     k1: neighbors that form the graph.  k2: neighbors that pass messages, including the row itself.
     layers: of message passing.  alpha: exponent of the similarities.
     local: plain nearest neighbors by cosine instead.  threads: 0 for all cores.
+    recall: the share of the nearest neighbors that the search must find, measured on a sample; 1 for
+    all.  None: all up to 100,000 rows, beyond that 0.99, which takes much less time.
 
     Returns [n, min(k, n)]: int32 in NumPy; for a torch tensor, an int64 tensor on its device.  A
     CUDA tensor is processed in place, on torch's current stream; up to 8192 rows, the call does not
@@ -38,6 +40,9 @@ def neighbors(features: Any, k: int = 10, k1: int = 10, k2: int = 2, *, layers: 
     o = lib.conr_neighbors_defaults()
     o.k, o.k1, o.k2, o.layers, o.alpha = k, k1, k2, layers, alpha
     o.resymmetrize, o.local = int(resymmetrize), int(local)
+    if recall is not None and not 0 < recall <= 1:
+        raise InvalidError(f"recall: {recall}; give a share above 0, or 1 for all neighbors")
+    o.recall = recall or 0
     ids = place.empty((len(x), max(0, min(o.k, len(x)))), "int32")
     with place.context(threads) as c:
         check(lib.conr_neighbors(c.handle, address(x), *x.shape, byref(o), address(ids)))

@@ -26,6 +26,19 @@ def test_neighbors_are_the_golden_ones(features):
     assert conr.neighbors(x[:4], k=10).shape == (4, 4)
 
 
+def test_recall():
+    rng = np.random.default_rng(1)
+    x = np.repeat(rng.standard_normal((300, 16)), 20, 0) + rng.standard_normal((6000, 16)) / 2
+    exact = conr.neighbors(x, local=True)
+    assert (conr.neighbors(x, local=True, recall=1) == exact).all()
+    some = conr.neighbors(x, local=True, recall=0.9)
+    found = np.mean([len(set(a) & set(b)) for a, b in zip(exact[:, 1:], some[:, 1:])]) / 9
+    assert 0.9 <= found < 1, found
+    for wrong in (0, -1, 1.5, float("nan")):
+        with pytest.raises(conr.InvalidError, match="recall"):
+            conr.neighbors(x, recall=wrong)
+
+
 def test_options_reach_the_library(features):
     x, _ = features
     base = conr.neighbors(x, k=10)

@@ -35,6 +35,7 @@ static float *draw_features(const conr *c, int n) {
 static int time_neighbors(conr *c, int n, int repeat, double *best) {
     conr_neighbors_options o = conr_neighbors_defaults();
     int rc = 0;
+    o.recall = 1; /* what the share of the peak is about */
     float *x = draw_features(c, n);
     int32_t *ids = memory_new("bench", (size_t)n * o.k, sizeof *ids);
     TRY(x && ids ? 0 : CONR_ENOMEM);

@@ -31,9 +31,10 @@ static int draw_features(void **state) {
 static void neighbors(void **state) {
     static int32_t one[ROWS * NEAR], many[ROWS * NEAR];
     (void)state;
-    for (int local = 0; local < 2; local++) {
+    for (int local = 0; local < 3; local++) {
         conr_neighbors_options o = conr_neighbors_defaults();
-        o.k = NEAR, o.local = local;
+        o.k = NEAR, o.local = local > 0;
+        o.recall = local == 2 ? 0.9 : 1; /* by cells */
         memset(many, 0xff, sizeof many);
         assert_ok(conr_neighbors(lonely, features, ROWS, D, &o, one));
         assert_ok(conr_neighbors(context, features, ROWS, D, &o, many));

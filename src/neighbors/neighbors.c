@@ -31,6 +31,11 @@ static int check_options(const conr_neighbors_options *o) {
         return fail(CONR_EINVAL, "layers: %d; give 0 to 100", o->layers);
     if (!(o->alpha >= 0 && o->alpha <= 1000))
         return fail(CONR_EINVAL, "alpha: %g; give a number from 0 to 1000", o->alpha);
+    if (!(o->recall >= 0 && o->recall <= 1))
+        return fail(CONR_EINVAL,
+                    "recall: %g; give a share of the neighbors above 0, 1 for all of them, or 0 to "
+                    "leave it to the number of rows",
+                    o->recall);
     return 0;
 }
 
@@ -38,9 +43,9 @@ static int at_most(int value, int most) { return value < most ? value : most; }
 
 /* The k best of S, without the values. */
 static int neighbors_local(device *dev, ranks *over, const float *f, int n, int d, int k,
-                           int32_t *ids) {
+                           double recall, int32_t *ids) {
     float *values = memory_new("neighbors", (size_t)n * k, sizeof *values);
-    int rc = values ? search_nearest(dev, over, f, n, d, k, ids, values) : CONR_ENOMEM;
+    int rc = values ? search_nearest(dev, over, f, n, d, k, &recall, ids, values) : CONR_ENOMEM;
     free(values);
     return rc;
 }
@@ -50,7 +55,7 @@ static int neighbors_host(device *dev, ranks *over, const float *f, int n, int d
                           const conr_neighbors_options *o, int32_t *ids) {
     /* the search has the bits of kernels/gemm.h; a device with other bits computes S by its gemm */
     if (!dev->kernel_bits) return neighbors_dense(dev, f, n, d, o, ids);
-    return o->local ? neighbors_local(dev, over, f, n, d, o->k, ids)
+    return o->local ? neighbors_local(dev, over, f, n, d, o->k, o->recall, ids)
                     : neighbors_sparse(dev, over, f, n, d, o, ids);
 }
 
@@ -188,14 +193,14 @@ done:
 }
 
 /* The same lists from the host's search. */
-static int lists_host(conr *c, const float *features, int n, int d, int width, int32_t *by_s,
-                      float *values) {
+static int lists_host(conr *c, const float *features, int n, int d, int width, double recall,
+                      int32_t *by_s, float *values) {
     int rc = 0;
     device *dev = c->host;
     float *unit = memory_new("neighbors", (size_t)n * d + n, sizeof *unit);
     TRY(unit ? 0 : CONR_ENOMEM);
     TRY(dev->op.rows_normalize(dev, features, n, d, unit, unit + (size_t)n * d));
-    TRY(search_nearest(dev, context_together(c), unit, n, d, width, by_s, values));
+    TRY(search_nearest(dev, context_together(c), unit, n, d, width, &recall, by_s, values));
 done:
     free(unit);
     return rc;
@@ -215,7 +220,7 @@ int neighbors_affinities(conr *c, const float *features, int n, int d,
     if (c->dev->op.search && n > BATCH_ROWS)
         TRY(lists_device(&r, width, by_s, NULL, values));
     else
-        TRY(lists_host(c, features, n, d, width, by_s, values));
+        TRY(lists_host(c, features, n, d, width, o->recall, by_s, values));
     if (o->local) {
         memcpy(ids, by_s, lists * sizeof *ids);
         for (size_t i = 0; i < lists; i++) affinity[i] = values[i] > 0 ? values[i] : 0;

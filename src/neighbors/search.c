@@ -116,29 +116,28 @@ static void tournament(const search *s, int blocks, int first, int step, int las
         }
 }
 
-/* Each rank has played other rounds: merges their lists, which have the same order. */
-static int merge_lists(ranks *over, const search *s) {
-    int rc = 0, k = s->k, most = MERGED / k + 1; /* rows at a time */
+int search_merge(ranks *over, int n, int k, int32_t *ids, float *values) {
+    int rc = 0, most = MERGED / k + 1; /* rows at a time */
     size_t each = (size_t)most * k;
-    int32_t *ids = memory_new("nearest neighbors", each * (size_t)over->count, sizeof *ids);
-    float *values = memory_new("nearest neighbors", each * (size_t)over->count, sizeof *values);
-    TRY(ids && values ? 0 : CONR_ENOMEM);
-    for (int i0 = 0; i0 < s->n; i0 += most) {
-        int rows = s->n - i0 < most ? s->n - i0 : most;
+    int32_t *others = memory_new("nearest neighbors", each * (size_t)over->count, sizeof *others);
+    float *theirs = memory_new("nearest neighbors", each * (size_t)over->count, sizeof *theirs);
+    TRY(others && theirs ? 0 : CONR_ENOMEM);
+    for (int i0 = 0; i0 < n; i0 += most) {
+        int rows = n - i0 < most ? n - i0 : most;
         size_t here = (size_t)rows * k, at = (size_t)i0 * k;
-        TRY(ranks_all_gather(over, s->ids + at, here * sizeof *ids, ids));
-        TRY(ranks_all_gather(over, s->values + at, here * sizeof *values, values));
+        TRY(ranks_all_gather(over, ids + at, here * sizeof *ids, others));
+        TRY(ranks_all_gather(over, values + at, here * sizeof *values, theirs));
         for (int r = 0; r < over->count; r++)
             for (int i = 0; r != over->rank && i < rows; i++)
                 for (int e = 1; e < k; e++) {
                     size_t from = (size_t)r * here + (size_t)i * k + e;
-                    if (ids[from] == INT32_MAX) break;
-                    search_offer(k - 1, s->ids + at + (size_t)i * k + 1,
-                                 s->values + at + (size_t)i * k + 1, ids[from], values[from]);
+                    size_t to = at + (size_t)i * k + 1;
+                    if (others[from] == INT32_MAX) break;
+                    search_offer_once(k - 1, ids + to, values + to, others[from], theirs[from]);
                 }
     }
 done:
-    free(ids), free(values);
+    free(others), free(theirs);
     return rc;
 }
 
@@ -176,13 +175,18 @@ int search_rounds(device *dev, ranks *over, const float *f, int n, int d, int k,
         rc = device_report(dev, "nearest neighbors", t + part, blocks);
     }
     free(memory);
-    if (rc == 0 && over) rc = merge_lists(over, &s);
+    /* each rank has played other rounds */
+    if (rc == 0 && over) rc = search_merge(over, n, k, ids, values);
     return rc;
 }
 
-int search_nearest(device *dev, ranks *over, const float *f, int n, int d, int k, int32_t *ids,
-                   float *values) {
-    ASSERT(k >= 1 && k <= n);
+int search_nearest(device *dev, ranks *over, const float *f, int n, int d, int k, double *recall,
+                   int32_t *ids, float *values) {
+    ASSERT(k >= 1 && k <= n && *recall >= 0 && *recall <= 1);
+    if (*recall == 0) *recall = n > SEARCH_EXACT ? SEARCH_RECALL : 1;
+    if (n > WHOLE_ROWS && k > 1 && k <= SEARCH_LISTS && *recall < 1)
+        return search_index(dev, over, f, n, d, k, recall, ids, values);
+    *recall = 1;
     return n <= WHOLE_ROWS ? search_whole(dev, f, n, d, k, ids, values)
                            : search_rounds(dev, over, f, n, d, k, ids, values);
 }

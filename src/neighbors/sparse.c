@@ -490,10 +490,11 @@ done:
 int neighbors_sparse(device *dev, ranks *over, const float *f, int n, int d,
                      const conr_neighbors_options *o, int32_t *ids) {
     int rc = 0, width = affinity_width(o);
+    double recall = o->recall;
     float *values = memory_new("neighbors", (size_t)n * width, sizeof *values);
     int32_t *by_s = memory_new("neighbors", (size_t)n * width, sizeof *by_s);
     TRY(values && by_s ? 0 : CONR_ENOMEM);
-    TRY(search_nearest(dev, over, f, n, d, width, by_s, values));
+    TRY(search_nearest(dev, over, f, n, d, width, &recall, by_s, values));
     TRY(neighbors_from_lists(dev, by_s, values, n, width, o, ids, NULL));
 done:
     free(values), free(by_s);

@@ -18,15 +18,20 @@
 #include <sys/stat.h>
 
 conr_features_options conr_features_defaults(void) {
-    return (conr_features_options){
-        .method = "auto",
-        .refine = "auto",
-        .low = 2,
-        .high = 50,
-        .restarts = 10,
-        .neighbors = {.k = -1, .k1 = -1, .k2 = -1, .layers = -1, .alpha = -1, .resymmetrize = -1},
-        .seed = 1,
-        .selection = conr_images_defaults()};
+    return (conr_features_options){.method = "auto",
+                                   .refine = "auto",
+                                   .low = 2,
+                                   .high = 50,
+                                   .restarts = 10,
+                                   .neighbors = {.k = -1,
+                                                 .k1 = -1,
+                                                 .k2 = -1,
+                                                 .layers = -1,
+                                                 .alpha = -1,
+                                                 .resymmetrize = -1,
+                                                 .recall = -1},
+                                   .seed = 1,
+                                   .selection = conr_images_defaults()};
 }
 
 const char *features_path(features_run *r, const char *name) {

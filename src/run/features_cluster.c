@@ -59,6 +59,7 @@ static void set_neighbors(const features_run *r, conr_neighbors_options *o) {
     if (given->layers >= 0) o->layers = given->layers;
     if (given->alpha >= 0) o->alpha = given->alpha;
     if (given->resymmetrize >= 0) o->resymmetrize = given->resymmetrize;
+    if (!(given->recall < 0)) o->recall = given->recall;
 }
 
 /* The rows that are clustered: through the head, or the features themselves as unit rows. */
