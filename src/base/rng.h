@@ -28,7 +28,9 @@ enum {
     RNG_BALANCE, /* the images of an epoch that is balanced by cluster size */
     RNG_NOISE,   /* on the projector's output; the "epoch" is the step, the "image" the row */
     RNG_GRAPH,   /* the first guess of eigenvectors; the "image" is the row */
-    RNG_NEAR     /* the neighbor a row of refined features is pulled to; the "epoch" is the step */
+    RNG_NEAR,    /* the neighbor a row of refined features is pulled to; the "epoch" is the step */
+    RNG_SAMPLE,  /* rows that k-means of a large set starts from; the "epoch" is the run */
+    RNG_JUMP     /* where centers of it may jump to; the "epoch" is the step, the "image" the row */
 };
 
 typedef struct rng {

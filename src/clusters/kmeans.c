@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/status.h"
+#include "clusters/large.h"
 #include "clusters/scale.h"
 #include "context/context.h"
 
@@ -40,15 +41,8 @@ static int check_options(const conr_kmeans_options *o, int64_t n) {
 
 /* ---- the best of several runs ---------------------------------------------------------------- */
 
-/* Collects steps for the caller's history. */
-typedef struct recorder {
-    conr_kmeans_history *to; /* NULL: not wanted */
-    int room;
-    int failed;
-} recorder;
-
-static void record(const conr_kmeans_step *step, void *user) {
-    recorder *r = user;
+void kmeans_record(const conr_kmeans_step *step, void *user) {
+    kmeans_recorder *r = user;
     if (!r->to || r->failed) return;
     if (r->to->steps == r->room) {
         int room = r->room ? 2 * r->room : 64;
@@ -75,7 +69,7 @@ static int by_run(const void *a, const void *b) {
 }
 
 /* Gathers the steps of the runs of all ranks on every rank. */
-static int share_history(ranks *over, recorder *r) {
+static int share_history(ranks *over, kmeans_recorder *r) {
     int rc = 0, most = 0, steps = 0;
     size_t count = (size_t)over->count;
     int *counts = memory_new("k-means", count, sizeof *counts);
@@ -153,7 +147,7 @@ typedef struct work {
     ranks *over; /* that share the runs, or NULL */
     const points *p;
     const conr_kmeans_options *o;
-    recorder *r;
+    kmeans_recorder *r;
     size_t size;         /* K d */
     double *mean;        /* [K,d]: of the current run */
     double *best;        /* [K,d]: of the best so far, on every rank */
@@ -161,7 +155,7 @@ typedef struct work {
 } work;
 
 static int run_one(work *w, int run, double *objective) {
-    int rc = lloyd_run(w->dev, w->p, w->o, run, w->mean, objective, record, w->r);
+    int rc = lloyd_run(w->dev, w->p, w->o, run, w->mean, objective, kmeans_record, w->r);
     return rc < 0 ? rc : w->r->failed;
 }
 
@@ -229,7 +223,7 @@ done:
 
 /* All runs; best: [K,d] means in the space of p. */
 static int run_all(device *dev, ranks *over, const points *p, const conr_kmeans_options *o,
-                   recorder *r, double *best, int *best_run) {
+                   kmeans_recorder *r, double *best, int *best_run) {
     int rc = 0;
     work w = {.dev = dev, .over = over, .p = p, .o = o, .r = r, .best = best};
     w.size = (size_t)o->clusters * p->d;
@@ -252,7 +246,7 @@ static int kmeans_host(device *dev, ranks *over, const float *features, int n, i
                        conr_kmeans_history *history) {
     int rc = 0, best_run = 0;
     points p = {0};
-    recorder r = {.to = history};
+    kmeans_recorder r = {.to = history};
     double *best = memory_new("k-means", (size_t)o->clusters * d, sizeof *best);
     float *shift = memory_new("k-means", (size_t)d, sizeof *shift);
     TRY(best && shift ? 0 : CONR_ENOMEM);
@@ -289,7 +283,7 @@ static int kmeans_device(device *dev, ranks *over, const float *features, int n,
     int rc = 0;
     share own = share_of(over, o);
     conr_kmeans_options part = *o;
-    recorder r = {.to = history};
+    kmeans_recorder r = {.to = history};
     outcome *all = NULL;
     part.restarts = own.count;
     if (!own.start) part.start = NULL;
@@ -339,7 +333,12 @@ static int kmeans_ordinary(conr *c, ranks *over, const float *features, int n, i
                            const conr_kmeans_options *o, float *centroids, int32_t *labels,
                            conr_kmeans_history *history) {
     int rc = 0;
-    float *distances = memory_new("k-means", (size_t)n, sizeof *distances);
+    float *distances = NULL;
+    if (!c->dev->op.kmeans && large_is(n, o->clusters)) {
+        TRY(large_whole(c->host, over, features, n, d, o, centroids, labels, history));
+        goto done;
+    }
+    distances = memory_new("k-means", (size_t)n, sizeof *distances);
     TRY(distances ? 0 : CONR_ENOMEM);
     TRY(c->dev->op.kmeans
             ? kmeans_device_copied(c->dev, over, features, n, d, o, centroids, history)

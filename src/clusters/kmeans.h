@@ -24,6 +24,14 @@ typedef void lloyd_on_step(const conr_kmeans_step *step, void *user);
 int lloyd_run(device *dev, const points *p, const conr_kmeans_options *o, int run, double *mean,
               double *objective, lloyd_on_step *on_step, void *user);
 
+/* Collects steps for the caller's history; a lloyd_on_step. */
+typedef struct kmeans_recorder {
+    conr_kmeans_history *to; /* NULL: not wanted */
+    int room;
+    int failed; /* the status of the last call that failed, or 0 */
+} kmeans_recorder;
+void kmeans_record(const conr_kmeans_step *step, void *recorder);
+
 /* The nearest of centroids [K,d], as users see them, and the distance to it (NULL: not wanted), for
  * host memory.  The values are ordinary: see scale.h. */
 int assign_features(device *dev, const float *features, int n, int d, conr_metric metric,

@@ -275,6 +275,39 @@ static void refuses(void **state) {
                  conr_assign(one, x, 6, 2, CONR_COSINE, centroids, 0, labels, NULL));
 }
 
+/* Rows are assigned by blocks: a row among many, first, last or in between, has the label and the
+ * distance that it has alone.  d: so small that a block is full, and so large that it is one panel. */
+static void assigns_rows_alone(void **state) {
+    (void)state;
+    enum { N = 1003, K = 37 };
+    for (int d = 3; d < 9000; d = d == 3 ? 150 : d == 150 ? 8850 : 9000)
+        for (int metric = 0; metric < 2; metric++) {
+            int n = d > 200 ? 41 : N;
+            float *x = blobs(n, d, 5, 1, NULL), *centroids = blobs(K, d, 5, 1, NULL);
+            float all[N], alone;
+            int32_t labels[N], label;
+            conr_metric by = metric ? CONR_EUCLIDEAN : CONR_COSINE;
+            assert_ok(conr_assign(three, x, n, d, by, centroids, K, labels, all));
+            for (int i = 0; i < n; i += i < n - 20 ? 7 : 1) {
+                const float *row = x + (size_t)i * d;
+                assert_ok(conr_assign(one, row, 1, d, by, centroids, K, &label, &alone));
+                assert_int_equal(label, labels[i]);
+                assert_true(alone == all[i]);
+                double least = INFINITY;
+                for (int c = 0; c < K; c++)
+                    least = fmin(least, apart(row, centroids + (size_t)c * d, d, by));
+                assert_true(apart(row, centroids + (size_t)label * d, d, by) <=
+                            least + 1e-5 * (1 + least));
+            }
+            free(x), free(centroids);
+        }
+    float big[12] = {0};
+    int32_t labels[6];
+    big[9] = 3e38f, big[3] = -3e38f; /* the first of them is named */
+    assert_fails(CONR_ENUMBER, "row 1 overflows",
+                 conr_assign(three, big, 6, 2, CONR_EUCLIDEAN, big, 1, labels, NULL));
+}
+
 /* ---- the number of clusters ------------------------------------------------------------------ */
 
 static void estimates_the_number(void **state) {
@@ -428,6 +461,7 @@ int main(void) {
         cmocka_unit_test(degenerate),
         cmocka_unit_test(refills_empty_clusters),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(assigns_rows_alone),
         cmocka_unit_test(estimates_the_number),
         cmocka_unit_test(units_do_not_matter),
         cmocka_unit_test(scale_of_rows_elsewhere),

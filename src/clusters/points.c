@@ -17,18 +17,30 @@ void points_free(points *p) {
     *p = (points){0};
 }
 
+static void shift_row(const points *p, const float *from, float *to, float *square) {
+    double squares = 0;
+    for (int j = 0; j < p->d; j++) {
+        to[j] = from[j] - p->shift[j];
+        squares += (double)to[j] * to[j];
+    }
+    *square = (float)squares;
+}
+
 static void shift_rows(device *dev, const float *features, points *p) {
     int d = p->d;
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int i = 0; i < p->n; i++) {
-        const float *from = features + (size_t)i * d;
-        float *to = p->x + (size_t)i * d;
-        double squares = 0;
-        for (int j = 0; j < d; j++) {
-            to[j] = from[j] - p->shift[j];
-            squares += (double)to[j] * to[j];
-        }
-        p->square[i] = (float)squares;
+    for (int i = 0; i < p->n; i++)
+        shift_row(p, features + (size_t)i * d, p->x + (size_t)i * d, p->square + i);
+}
+
+void points_rows(const points *p, const float *rows, int count, float *x, float *square) {
+    size_t d = (size_t)p->d;
+    if (p->metric == CONR_COSINE) rows_normalize(1, rows, count, p->d, x, NULL);
+    for (int i = 0; i < count; i++) {
+        if (p->metric == CONR_COSINE)
+            square[i] = 2;
+        else
+            shift_row(p, rows + i * d, x + i * d, square + i);
     }
 }
 
@@ -67,6 +79,13 @@ void points_middle(const float *rows, int64_t n, int d, float *out) {
     }
 }
 
+int points_overflow(int64_t row) {
+    return fail(CONR_ENUMBER,
+                "features: the squared length of row %lld overflows a float; scale the features "
+                "down",
+                (long long)row);
+}
+
 int points_make(device *dev, const float *features, int n, int d, conr_metric metric,
                 const float *shift, points *out) {
     const gemm_kernel *g = gemm_kernel_best();
@@ -87,11 +106,7 @@ int points_make(device *dev, const float *features, int n, int d, conr_metric me
         shift_rows(dev, features, out);
         for (size_t i = (size_t)n; i < rounded; i++) out->square[i] = 0;
         for (int i = 0; i < n; i++)
-            if (!isfinite(out->square[i]))
-                TRY(fail(CONR_ENUMBER,
-                         "features: the squared length of row %d overflows a float; scale the "
-                         "features down",
-                         i));
+            if (!isfinite(out->square[i])) TRY(points_overflow(i));
     }
     gemm_pack_all(out->x, n, d, g->nr, dev->threads, out->wide);
     TRY(measure(dev, out));

@@ -34,6 +34,14 @@ int points_make(device *dev, const float *features, int n, int d, conr_metric me
                 const float *shift, points *out);
 void points_free(points *p);
 
+/* A few rows as points_make would prepare them, for callers that go through many rows and keep
+ * none: of p only d, metric and shift are used.  rows: [count,d] -> x: [count,d], square: [count].
+ * One thread. */
+void points_rows(const points *p, const float *rows, int count, float *x, float *square);
+
+/* Fails with the message about a row whose square is not finite. */
+int points_overflow(int64_t row);
+
 /* centroid: [d], as users see it -> w: [d]; returns half(w). */
 float points_center(const points *p, const float *centroid, float *w);
 

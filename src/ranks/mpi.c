@@ -330,6 +330,19 @@ done:
     return rc;
 }
 
+int ranks_sum_ints(ranks *r, int64_t *x, size_t n) {
+    int rc = 0;
+    if (!r->talks) return 0;
+    double before = clock_now();
+    for (size_t at = 0; at < n; at += CHUNK)
+        TRY(checked(MPI_Allreduce(MPI_IN_PLACE, x + at, parts(n - at), MPI_INT64_T, MPI_SUM,
+                                  group_of(r)->comm),
+                    "sum"));
+    timed(before, NULL);
+done:
+    return rc;
+}
+
 int ranks_any(ranks *r, bool yes, bool *any) {
     int rc = 0, sum = yes;
     *any = yes;

@@ -50,6 +50,7 @@ int ranks_gather_back(ranks *r, device *dev, const float *d_all, size_t n, float
 int ranks_broadcast(ranks *r, void *x, size_t bytes);               /* from rank 0 to all */
 int ranks_broadcast_from(ranks *r, int who, void *x, size_t bytes); /* from rank `who` to all */
 int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all); /* all: [count][bytes] */
+int ranks_sum_ints(ranks *r, int64_t *x, size_t n);                        /* in place */
 /* Whether any rank says yes.  Ranks that stop because of it end normally, whatever their exit
  * code. */
 int ranks_any(ranks *r, bool yes, bool *any);

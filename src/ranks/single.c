@@ -70,6 +70,11 @@ int ranks_all_gather(ranks *r, const void *mine, size_t bytes, void *all) {
     return 0;
 }
 
+int ranks_sum_ints(ranks *r, int64_t *x, size_t n) {
+    (void)r, (void)x, (void)n;
+    return 0;
+}
+
 int ranks_any(ranks *r, bool yes, bool *any) {
     (void)r;
     *any = yes;
