@@ -253,6 +253,9 @@ def test_elsewhere():
     o = Open()
     name = o.do(do="rename", cluster=int(next(k for k in column("cluster") if k != "-1")), name="a/b..")["list"]
     check(any(c["name"] == "a/b.." for c in name), "rename")
+    stray = next(i for i, k in enumerate(column("cluster")) if k != "-1")
+    to = next(k for k in column("cluster") if k not in ("-1", column("cluster")[stray]))
+    o.do(do="move", images=[stray], to=int(to))
     o.end()
     run_conr("cluster", run, "--sort-into", f"{run}-out")
     there = sorted(os.listdir(f"{run}-out"))
@@ -263,7 +266,9 @@ def test_elsewhere():
     check(any(d.startswith("a_b..-") for d in os.listdir(f"{run}-new")), f"assign: {os.listdir(f'{run}-new')}")
     shutil.rmtree(f"{run}-new")
     with open(f"{run}-a.csv", newline="") as f:
-        given = {r["cluster"] for r in csv.DictReader(f)}
+        new = {r["path"]: r["cluster"] for r in csv.DictReader(f)}
+    given = set(new.values())
+    check(new[labels()[stray]["path"]] == to, "assign does not follow an image that was moved")
     check(given <= set(column("cluster")), f"assign gives clusters that are not: {given}")
     run_conr("report", run, "--out", f"{run}.html")
     page = open(f"{run}.html").read()

@@ -9,7 +9,8 @@
  *
  * Clusters keep their numbers: those of the run are 0 .. K-1, new ones get the next free number, and
  * a merged one leaves a gap.  A part is a region of the embedding: each cluster of the run at first,
- * and each piece of a split; a merged cluster owns several.  New images go to the nearest part. */
+ * and each piece of a split; a merged cluster owns several, and images that were moved make one of the
+ * cluster that they were moved to.  New images go to the nearest part (parts.c). */
 #ifndef CONR_EDITS_H
 #define CONR_EDITS_H
 

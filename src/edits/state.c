@@ -286,35 +286,3 @@ int edits_replay(conr_edits *e) {
     for (size_t j = 0; rc == 0 && j < e->at; j++) rc = edits_apply(e, json_array_get(e->list, j));
     return rc;
 }
-
-/* ---- parts ----------------------------------------------------------------------------------- */
-
-int edits_parts(const conr_edits *e, const float *centroids, const float *features, int64_t d,
-                float **out, int32_t **owner, int *P) {
-    int rc = 0;
-    size_t width = (size_t)d, parts = (size_t)e->n_parts;
-    double *sum = calloc(parts * width, sizeof *sum);
-    int64_t *count = calloc(parts, sizeof *count);
-    *out = memory_new("clusters", parts * width, sizeof **out);
-    *owner = memory_new("clusters", parts, sizeof **owner);
-    *P = 0;
-    if (!sum || !count || !*out || !*owner) TRY(fail_memory("clusters", 12.0 * (double)parts));
-    for (int64_t i = 0; i < e->n; i++) {
-        size_t p = (size_t)e->part[i];
-        if (p < (size_t)e->K || e->owner[p] < 0) continue; /* a cluster of the run has its own */
-        count[p]++;
-        for (size_t j = 0; j < width; j++) sum[p * width + j] += features[(size_t)i * width + j];
-    }
-    for (size_t p = 0; p < parts; p++) {
-        if (e->owner[p] < 0 || (p >= (size_t)e->K && !count[p])) continue;
-        float *to = *out + (size_t)*P * width;
-        for (size_t j = 0; j < width; j++)
-            to[j] = p < (size_t)e->K ? centroids[p * width + j]
-                                     : (float)(sum[p * width + j] / (double)count[p]);
-        (*owner)[(*P)++] = e->owner[p];
-    }
-done:
-    free(sum), free(count);
-    if (rc < 0) free(*out), free(*owner), *out = NULL, *owner = NULL;
-    return rc;
-}

@@ -82,7 +82,7 @@ static int look_at(const source *s, int64_t i, glance *g, look *out) {
                       LOOK_SIDE, out->gray));
     TRY(resizer_bytes(&g->r, PIXELS_BILINEAR, g->rgb, w, h, 3, LOOK_CHROMA, LOOK_CHROMA, small));
     take_colors(small, out);
-    for (int v = 0; v < LOOK_WINDOWS; v++) out->hash[v] = look_hash(g->frame, look_windows()[v]);
+    look_hashes(g->frame, out);
     TRY(checksum_item(s, i, &g->m, out));
     out->about.readable = 1;
     out->plain = out->about.contrast < 0.02f;
@@ -145,99 +145,4 @@ int conr_look_reasons(const conr_look *l) {
     bool uniform = l->contrast < 0.04f;
     return (uniform ? CONR_LOOK_UNIFORM : 0) | (l->brightness < 0.12f ? CONR_LOOK_DARK : 0) |
            (!uniform && l->sharpness < 0.05f ? CONR_LOOK_BLURRED : 0);
-}
-
-/* ---- groups ---------------------------------------------------------------------------------- */
-
-static int32_t root_of(int32_t *up, int32_t i) {
-    while (up[i] != i) i = up[i] = up[up[i]];
-    return i;
-}
-
-static void join(int32_t *up, int32_t a, int32_t b) {
-    a = root_of(up, a), b = root_of(up, b);
-    if (a < b)
-        up[b] = a;
-    else
-        up[a] = b;
-}
-
-typedef struct summed {
-    uint64_t sum;
-    int64_t bytes;
-    int32_t image;
-} summed;
-
-static int by_sum(const void *a, const void *b) {
-    const summed *x = a, *y = b;
-    if (x->sum != y->sum) return x->sum < y->sum ? -1 : 1;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
-    return (x->image > y->image) - (x->image < y->image);
-}
-
-/* Images with the same bytes; *same: [n], whether there is another. */
-static int join_identical(const conr_looks *l, int32_t *up, unsigned char *same) {
-    summed *all = malloc(((size_t)l->n + 1) * sizeof *all);
-    int64_t m = 0;
-    if (!all) return fail_memory("duplicates", 24.0 * (double)l->n);
-    for (int64_t i = 0; i < l->n; i++)
-        if (l->look[i].about.readable)
-            all[m++] = (summed){l->look[i].sum, l->look[i].about.bytes, (int32_t)i};
-    qsort(all, (size_t)m, sizeof *all, by_sum);
-    for (int64_t j = 1; j < m; j++)
-        if (all[j].sum == all[j - 1].sum && all[j].bytes == all[j - 1].bytes) {
-            join(up, all[j].image, all[j - 1].image);
-            same[all[j].image] = same[all[j - 1].image] = 1;
-        }
-    free(all);
-    return 0;
-}
-
-/* Whether a is rather to be kept than b: more pixels, then sharper, then more bytes, then earlier.
- * Sharpness is measured at the same size, so a copy that was enlarged does not win by it. */
-static bool better(const conr_looks *l, int64_t a, int64_t b) {
-    const conr_look *x = &l->look[a].about, *y = &l->look[b].about;
-    int64_t p = (int64_t)x->width * x->height, q = (int64_t)y->width * y->height;
-    if (p != q) return p > q;
-    if (fabsf(x->sharpness - y->sharpness) > 0.02f * y->sharpness)
-        return x->sharpness > y->sharpness;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes;
-    return a < b;
-}
-
-int conr_duplicates(conr *c, conr_looks *l, double threshold, conr_duplicate *out, int *groups) {
-    int rc = 0, count = 0;
-    int32_t *up = memory_new("duplicates", (size_t)l->n, sizeof *up);
-    int32_t *size = calloc((size_t)l->n + 1, sizeof *size);
-    unsigned char *same = calloc((size_t)l->n + 1, 1);
-    if (!up || !size || !same) TRY(fail_memory("duplicates", 9.0 * (double)l->n));
-    if (!(threshold >= LOOK_LEAST - 1e-6 && threshold <= 1))
-        TRY(fail(CONR_EINVAL, "threshold: %g is out of range; give %g to 1", threshold,
-                 (double)LOOK_LEAST));
-    if (!l->paired && threshold < 1) TRY(looks_pair(c, l));
-    for (int64_t i = 0; i < l->n; i++) up[i] = (int32_t)i, out[i] = (conr_duplicate){-1, -1, 0, 0};
-    TRY(join_identical(l, up, same));
-    for (int64_t j = 0; threshold < 1 && j < l->n_pairs; j++) {
-        const look_pair *p = &l->pair[j];
-        if (p->similarity < threshold) continue;
-        join(up, p->first, p->second);
-        out[p->first].similarity = fmaxf(out[p->first].similarity, p->similarity);
-        out[p->second].similarity = fmaxf(out[p->second].similarity, p->similarity);
-    }
-    for (int64_t i = 0; i < l->n; i++) size[root_of(up, (int32_t)i)]++;
-    for (int64_t i = 0; i < l->n; i++) {
-        int32_t root = root_of(up, (int32_t)i);
-        if (size[root] < 2) continue;
-        if (root == i) out[i].group = count++, out[i].keep = i; /* the first of its group */
-        out[i].group = out[root].group;
-        out[i].identical = same[i];
-        if (same[i]) out[i].similarity = 1;
-        if (better(l, i, out[root].keep)) out[root].keep = i;
-    }
-    for (int64_t i = 0; i < l->n; i++)
-        if (out[i].group >= 0) out[i].keep = out[root_of(up, (int32_t)i)].keep;
-    *groups = count;
-done:
-    free(up), free(size), free(same);
-    return rc;
 }

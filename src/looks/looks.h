@@ -19,7 +19,9 @@ enum {
     LOOK_SIDE = 32,    /* of the small gray copy that is kept */
     LOOK_CHROMA = 8,   /* of its colors */
     LOOK_FRAME = 64,   /* of the copy that windows are hashed from */
-    LOOK_WINDOWS = 24, /* the first is the whole image */
+    LOOK_WINDOWS = 39, /* the first is the whole image */
+    LOOK_WEAK = 8,     /* bits of its hash that are most easily changed */
+    LOOK_OWN = 256,    /* values of an image that is compared with others */
 };
 
 /* A part of an image; all from 0 to 1. */
@@ -31,7 +33,9 @@ typedef struct look {
     conr_look about;
     uint64_t sum; /* of the bytes of the file, or of the pixels in an array */
     bool plain;   /* so uniform that only equal bytes tell a copy */
+    bool again;   /* another image before it has the same bytes */
     uint64_t hash[LOOK_WINDOWS];
+    unsigned char weak[LOOK_WEAK]; /* bits of hash[0], the weakest first */
     unsigned char gray[LOOK_SIDE * LOOK_SIDE];
     signed char chroma[LOOK_CHROMA * LOOK_CHROMA * 2];
 } look;
@@ -45,7 +49,7 @@ typedef struct look_pair {
 struct conr_looks {
     int64_t n;
     look *look;      /* [n] */
-    look_pair *pair; /* [n_pairs], all that are at least LOOK_LEAST alike */
+    look_pair *pair; /* [n_pairs], at least LOOK_LEAST alike, the most alike first */
     int64_t n_pairs;
     bool paired;
 };
@@ -53,10 +57,12 @@ struct conr_looks {
 #define LOOK_LEAST 0.9f /* the lowest threshold that can be asked for */
 
 const look_window *look_windows(void); /* [LOOK_WINDOWS] */
-/* The hash of a window of a gray image [LOOK_FRAME,LOOK_FRAME]. */
-uint64_t look_hash(const unsigned char *frame, look_window at);
+/* The hashes of all windows of a gray image [LOOK_FRAME,LOOK_FRAME], and the weak bits. */
+void look_hashes(const unsigned char *frame, look *out);
+/* What look_compare takes of the whole image a, [LOOK_OWN]; false: it is uniform. */
+bool look_own(const look *a, float *own);
 /* How alike the whole image a is to the part of b near a window, which is fitted: -1 to 1. */
-float look_compare(const look *a, const look *b, look_window at);
+float look_compare(const look *a, const float *own, const look *b, look_window at);
 /* Finds all pairs. */
 int looks_pair(conr *c, conr_looks *l);
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { SIDE = 64, ORIGINALS = 120, COPIES = 40, N = ORIGINALS + COPIES };
-enum { SAME, NOISE, CROP, BRIGHT, KINDS };
+enum { SAME, NOISE, CROP, BRIGHT, HALF, KINDS };
 
 /* A picture of a few waves and disks, at any position from 0 to 1. */
 static double value(int which, int c, double x, double y) {
@@ -39,6 +39,7 @@ static unsigned char (*make(int n))[SIDE][SIDE][3] {
                     rng r = rng_at(9, (uint32_t)i, (uint32_t)(y * SIDE + x), RNG_TEST);
                     double u = (x + .5) / SIDE, v = (y + .5) / SIDE;
                     if (kind == CROP) u = 0.07 + 0.85 * u, v = 0.04 + 0.85 * v;
+                    if (kind == HALF) u = 0.17 + 0.7 * u, v = 0.08 + 0.7 * v; /* of its area */
                     double p = value(of, c, u, v);
                     if (kind == NOISE) p += 6 * rng_float(&r) - 3;
                     if (kind == BRIGHT) p = 1.1 * p + 8;
@@ -94,6 +95,45 @@ static void test_copies(void **state) {
     free(all);
 }
 
+/* A picture that becomes another one in small steps: each is a copy of the next, the first is none of
+ * the last; and with all of them nearly alike, few are compared. */
+static void test_chain(void **state) {
+    (void)state;
+    enum { STEPS = 48 };
+    unsigned char(*all)[SIDE][SIDE][3] = calloc(STEPS, sizeof *all);
+    static conr_duplicate d[STEPS];
+    conr *c;
+    conr_looks *l;
+    int groups;
+    for (int i = 0; i < STEPS; i++)
+        for (int y = 0; y < SIDE; y++)
+            for (int x = 0; x < SIDE; x++)
+                for (int k = 0; k < 3; k++) {
+                    double u = (x + .5) / SIDE, v = (y + .5) / SIDE, t = i / (STEPS - 1.0);
+                    all[i][y][x][k] = byte((1 - t) * value(3, k, u, v) + t * value(5, k, u, v));
+                }
+    assert_ok(conr_open("cpu", 2, &c));
+    conr_images *m = opened(c, "chain.npy", all, STEPS);
+    assert_ok(conr_looks_make(c, m, &l));
+    assert_ok(conr_duplicates(c, l, 0.97, d, &groups));
+    assert_true(l->n_pairs >= STEPS - 1 && l->n_pairs <= 16 * STEPS);
+    for (int i = 1; i < STEPS; i++) { /* the steps are small enough for a chain */
+        bool linked = false;
+        for (int64_t j = 0; j < l->n_pairs; j++)
+            linked |= l->pair[j].first == i - 1 && l->pair[j].second == i &&
+                      l->pair[j].similarity > 0.97f;
+        assert_true(linked);
+    }
+    assert_true(groups > 1 && groups < STEPS / 4);
+    assert_int_not_equal(d[0].group, d[STEPS - 1].group);
+    for (int64_t j = 1; j < l->n_pairs; j++)
+        assert_true(l->pair[j].similarity <= l->pair[j - 1].similarity);
+    conr_looks_free(l);
+    conr_images_close(m);
+    conr_close(c);
+    free(all);
+}
+
 /* Each mean of 25 pixels, three times. */
 static void blur(unsigned char m[SIDE][SIDE][3]) {
     static unsigned char was[SIDE][SIDE][3];
@@ -142,7 +182,7 @@ static void test_reasons(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_chain),
                                        cmocka_unit_test(test_reasons)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
