@@ -1,6 +1,6 @@
 /* source.h: the images of a SRC, one by one.
  *
- * A SRC is recognized by its content: folders of JPEG, PNG and WebP images; the binary files of
+ * A SRC is recognized by its content: folders of images (decode.h); the binary files of
  * CIFAR-10, CIFAR-100 and STL-10; the folder of Tiny-ImageNet; IDX files, gzipped or not; .npy
  * arrays; a text file of paths; a single image.  The order of the images is always the same:
  * folders and files sorted by the bytes of their names, data sets with train first.

@@ -21,8 +21,12 @@ bool name_ends(const char *name, const char *end) {
 }
 
 bool name_is_image(const char *name) {
-    return name_ends(name, ".jpg") || name_ends(name, ".jpeg") || name_ends(name, ".png") ||
-           name_ends(name, ".webp");
+    static const char *const ends[] = {".jpg",  ".jpeg", ".jpe",  ".jfif", ".png",
+                                       ".webp", ".bmp",  ".dib",  ".gif",  ".tif",
+                                       ".tiff", ".heic", ".heif", ".hif",  ".avif"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (name_ends(name, ends[i])) return true;
+    return false;
 }
 
 /* ---- one folder ------------------------------------------------------------------------------ */

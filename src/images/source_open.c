@@ -153,8 +153,7 @@ static int open_folder(source *s, const source_options *o, const char *path, int
         TRY(folder_add(s, o, &f, &found));
     }
     if (!found || s->n + s->skipped == 0)
-        TRY(fail(CONR_EFILE, "%s: contains no JPEG, PNG or WebP images; give a folder that does",
-                 s->path));
+        TRY(fail(CONR_EFILE, "%s: contains no images; give a folder that does", s->path));
 done:
     return rc;
 }

@@ -181,7 +181,7 @@ static void bad_files_are_counted(void **state) {
     assert_fails(CONR_EFORMAT, "3 of 41", source_open(temporary_path("most"), &plain, &s));
     mkdir(temporary_path("none"), 0777);
     put_text("none/readme.txt", "nothing");
-    assert_fails(CONR_EFILE, "contains no JPEG", source_open(temporary_path("none"), &plain, &s));
+    assert_fails(CONR_EFILE, "contains no images", source_open(temporary_path("none"), &plain, &s));
     assert_fails(CONR_EFILE, "nowhere", source_open(temporary_path("nowhere"), &plain, &s));
     put("zero/1.png", "", 0);
     assert_fails(CONR_EFORMAT, "1 of 1", source_open(temporary_path("zero"), &plain, &s));
