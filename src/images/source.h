@@ -6,7 +6,9 @@
  * folders and files sorted by the bytes of their names, data sets with train first.
  * docs/images.md says how each form is recognized.
  *
- * Files whose header cannot be read are skipped and counted; more than 5 % of them are an error. */
+ * Files whose header cannot be read are skipped and counted; more than 5 % of them are an error.  Files
+ * that look like images of formats that conr does not read are counted as well, but do not add to
+ * those 5 %: raw photos beside their JPEGs are no reason to stop. */
 #ifndef CONR_SOURCE_H
 #define CONR_SOURCE_H
 
@@ -89,6 +91,7 @@ typedef struct source {
     const char *words;   /* "CIFAR-10 binary files" */
     int64_t n;           /* images whose headers can be read */
     int64_t skipped;     /* images that cannot be read */
+    int64_t foreign;     /* of those: files that look like images which conr never reads */
     char *first_skipped; /* the message about the first of those, or NULL */
     source_item *item;   /* [n]; NULL for arrays */
     source_block *block; /* [n_blocks]; NULL for files */

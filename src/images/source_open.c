@@ -147,6 +147,7 @@ static int open_folder(source *s, const source_options *o, const char *path, int
     } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 &&
                !(o->split && !strcmp(o->split, f.sub[0]))) {
         /* An unpacked archive: the only folder in it is meant. */
+        TRY(folder_look_at_others(s, &f));
         char *inner = source_join(s, path, f.sub[0]);
         TRY(inner ? open_folder(s, o, inner, depth + 1) : CONR_ENOMEM);
     } else {
