@@ -33,6 +33,15 @@ static int help(void) {
     return finish_output();
 }
 
+/* The formats that are built in, or those that are not. */
+static void print_formats(const char *words, bool wanted) {
+    const char *name;
+    int there, n = 0;
+    for (int i = 0; (name = conr_format(i, &there)); i++)
+        if ((there != 0) == wanted) printf("%s%s", n++ ? ", " : words, name);
+    if (n) printf("\n");
+}
+
 static int unknown(const char *name) {
     return usage_error("%s: no such verb; see conr --help", name);
 }
@@ -52,6 +61,8 @@ int main(int argc, char **argv) {
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
         printf("conr %s\n", conr_version());
+        print_formats("reads ", true);
+        print_formats("not built in: ", false);
         return finish_output();
     }
     bool asks_help = !strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h");

@@ -1,4 +1,4 @@
-/* fuzz_image.h: the body of the three targets for image files: header, then pixels at full size
+/* fuzz_image.h: the body of the targets for image files: header, then pixels at full size
  * in color, and reduced in gray. */
 #ifndef FUZZ_IMAGE_H
 #define FUZZ_IMAGE_H

@@ -87,6 +87,11 @@ CONR_API const char *conr_error_text(int code);
 /* The version of the library in use, e.g. "0.1.0"; CONR_VERSION is the version of this header. */
 CONR_API const char *conr_version(void);
 
+/* The i-th format of images that conr reads ("JPEG", "TIFF", ...), NULL beyond the last.
+ * *built_in: whether its library was there when this library was built; else files of that format are
+ * refused with a line that says what to install. */
+CONR_API const char *conr_format(int i, int *built_in);
+
 /* ---- a context: an open device --------------------------------------------------------------- */
 
 typedef struct conr conr;

@@ -32,6 +32,9 @@ want libjpeg-dev library libjpeg
 want libpng-dev library libpng
 want libwebp-dev library libwebp
 want zlib1g-dev library zlib
+want libgif-dev sh -c 'echo "#include <gif_lib.h>" | cc -E - -o /dev/null'
+want libtiff-dev library libtiff-4
+want libheif-dev library libheif
 want libmicrohttpd-dev library libmicrohttpd
 want libcmocka-dev library cmocka
 want python3-numpy python_has "numpy, pytest"

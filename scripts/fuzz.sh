@@ -11,25 +11,29 @@ seconds=${1:-60}
 build=${FUZZ_BUILD:-build-fuzz}
 clang=${CLANG:-clang}
 names=${*:-$(for f in fuzz/fuzz_*.c; do basename "$f" .c; done | sed 's/^fuzz_//')}
-libraries="libjpeg libpng libwebp zlib yaml-0.1 jansson"
-flags="-std=gnu11 -D_GNU_SOURCE -O1 -g -Wno-unknown-pragmas -Iinclude -Isrc -Ifuzz
+libraries="libjpeg libpng libwebp zlib libtiff-4 libheif yaml-0.1 jansson"
+flags="-std=gnu11 -D_GNU_SOURCE -DCONR_GIF -DCONR_TIFF -DCONR_HEIF -O1 -g -Wno-unknown-pragmas -Iinclude -Isrc -Ifuzz
        -fsanitize=address,undefined -fno-sanitize-recover=all $(pkg-config --cflags $libraries)"
 mkdir -p "$build"
 
-# The rooms that parse and what they stand on, without OpenMP: a fuzzer runs one thread.  They become
-# an archive, of which the linker takes what a target needs.
-rm -rf "$build/objects" "$build/parsers.a"
-mkdir "$build/objects"
-cat >"$build/compile.sh" <<END
-$clang $(echo $flags) -fsanitize=fuzzer-no-link -c "\$1" -o "$build/objects/\$(echo "\$1" | tr / -).o"
-END
-find src/json src/base src/views src/encoder src/images src/pretrained src/device/ref*.c \
-    src/ranks/ranks.c src/ranks/single.c -name '*.c' ! -name '*_test.c' ! -name test_help.c \
-    ! -path src/pretrained/encoder.c | xargs -P "$(nproc)" -n 1 sh "$build/compile.sh"
-ar rcs "$build/parsers.a" "$build"/objects/*.o
+# Without OpenMP: a fuzzer runs one thread.  What a target needs beside its parser comes from an
+# archive of the rooms up to it.
+rm -f "$build/all.a"
+for source in src/json/*.c src/base/*.c src/views/*.c src/kernels/*.c src/device/*.c \
+    src/device/cpu/*.c src/device/cuda/none.c src/ranks/ranks.c src/ranks/single.c src/context/*.c \
+    src/encoder/*.c src/images/*.c src/pretrained/*.c; do
+    case $source in *_test.c | */test_help.c) continue ;; esac
+    object=$build/$(echo "$source" | tr / -).o
+    if [ ! "$object" -nt "$source" ] || [ -n "$(find src include -name '*.h' -newer "$object")" ]; then
+        echo "$source $object"
+    fi
+done >"$build/todo"
+# shellcheck disable=SC2086
+xargs -r -P "$(nproc)" -L 1 sh -c "exec $clang $(echo $flags) -fsanitize=fuzzer-no-link -c \$0 -o \$1" <"$build/todo"
+ar rcs "$build/all.a" "$build"/src-*.o
 for name in $names; do
     # shellcheck disable=SC2086,SC2046
-    $clang $flags -fsanitize=fuzzer "fuzz/fuzz_$name.c" "$build/parsers.a" $(pkg-config --libs $libraries) \
+    $clang $flags -fsanitize=fuzzer "fuzz/fuzz_$name.c" "$build/all.a" $(pkg-config --libs $libraries) -lgif \
         -lm -o "$build/fuzz_$name"
     mkdir -p "$build/found/$name"
 done

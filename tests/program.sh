@@ -25,6 +25,7 @@ expect() {
     rm -f "$err"
 }
 expect 0 1 "conr 0." --version
+expect 0 1 "reads JPEG, PNG, WebP, BMP" --version
 expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench

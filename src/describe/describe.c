@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "context/context.h"
 #include "images/images.h"
+#include "images/unreadable.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -174,24 +175,9 @@ typedef struct work {
     conr *c;
     source *s;
     int channels;
-    unsigned char *bad; /* [n] */
-    int broken;         /* the code of a failure that is not an image's */
-    int64_t first;      /* the image that `message` is about */
-    char message[512];
+    unreadable bad;
     float *out;
 } work;
-
-static void note(work *w, int64_t i, int rc) {
-#pragma omp critical
-    {
-        if (rc == CONR_EFORMAT) w->bad[i] = 1;
-        if (!w->broken && (rc != CONR_EFORMAT || i < w->first)) {
-            if (rc != CONR_EFORMAT) w->broken = rc;
-            w->first = i;
-            snprintf(w->message, sizeof w->message, "%s", conr_error());
-        }
-    }
-}
 
 /* Images from .. to-1, decoded and described by all threads. */
 static void describe_some(work *w, int64_t from, int64_t to) {
@@ -200,54 +186,41 @@ static void describe_some(work *w, int64_t from, int64_t to) {
         image m = {0};
         describer *d = NULL;
         int ready = describer_new(w->channels, &d);
-        if (ready < 0) note(w, from, ready);
+        if (ready < 0) unreadable_note(&w->bad, from, ready);
 #pragma omp for schedule(dynamic, 8)
         for (int64_t i = from; i < to; i++) {
             if (ready < 0) continue;
             int rc = source_read(w->s, i, w->channels, 2 * SIDE, &m);
             if (rc == 0) rc = describe_image(d, m.pixels, m.w, m.h, w->out + i * DESCRIBE_SIZE);
-            if (rc < 0) note(w, i, rc);
+            if (rc < 0) unreadable_note(&w->bad, i, rc);
         }
         image_free(&m);
         describer_free(d);
     }
 }
 
-/* Drops the images that could not be decoded, and their rows. */
-static int drop_bad(work *w) {
-    int64_t n = w->s->n, kept = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (w->bad[i]) continue;
-        if (kept < i)
-            memcpy(w->out + kept * DESCRIBE_SIZE, w->out + i * DESCRIBE_SIZE,
-                   DESCRIBE_SIZE * sizeof *w->out);
-        kept++;
-    }
-    return kept < n ? source_drop(w->s, w->bad, w->message) : 0;
-}
-
 int conr_describe(conr *c, conr_images *m, float **features, int64_t *n, int64_t *d) {
     enum { AT_ONCE = 1024 }; /* images between two reports */
     int rc = 0;
     source *s = &m->source;
-    work w = {.c = c, .s = s, .channels = s->gray ? 1 : 3, .first = s->n};
+    work w = {.c = c, .s = s, .channels = s->gray ? 1 : 3};
     *features = NULL;
     if (s->n == 0) /* all were dropped by an earlier try */
         return fail(CONR_EFORMAT, "images: none of them can be read; open them again");
-    w.bad = calloc((size_t)s->n, 1);
-    if (!w.bad) TRY(fail_memory("list of images", (double)s->n));
+    TRY(unreadable_new(s, &w.bad));
     w.out = memory_new("descriptors", (size_t)s->n, DESCRIBE_SIZE * sizeof *w.out);
     TRY(w.out ? 0 : CONR_ENOMEM);
     for (int64_t from = 0; from < s->n; from += AT_ONCE) {
         int64_t to = from + AT_ONCE < s->n ? from + AT_ONCE : s->n;
         describe_some(&w, from, to);
-        if (w.broken) TRY(fail(w.broken, "%s", w.message));
+        TRY(unreadable_check(&w.bad));
         TRY(device_report(c->dev, "describing", to, s->n));
     }
-    TRY(drop_bad(&w));
+    TRY(unreadable_drop(&w.bad, s, w.out, DESCRIBE_SIZE * sizeof *w.out));
     *features = w.out, *n = s->n, *d = DESCRIBE_SIZE;
     w.out = NULL;
 done:
-    free(w.bad), free(w.out);
+    unreadable_free(&w.bad);
+    free(w.out);
     return rc;
 }

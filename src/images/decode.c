@@ -1,7 +1,8 @@
-/* decode.c: chooses the codec, applies EXIF orientation, limits, gray and color; and WebP, whose
- * wrapper is short.
+/* decode.c: chooses the codec, applies EXIF orientation, limits, gray and color.
  *
- * The codecs themselves are libjpeg-turbo (decode_jpeg.c), libpng (decode_png.c) and libwebp. */
+ * The codecs themselves are in files of their own, decode_NAME.c: libraries behind decode_codecs.h.
+ * Those of TIFF, GIF, HEIC and AVIF may be missing where conr was built (CMakeLists.txt says how
+ * they are found): their files are recognized all the same, and refused with what to install. */
 #include "images/decode_codecs.h"
 
 #include "base/memory.h"
@@ -10,8 +11,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <webp/decode.h>
 
 int image_reserve(image *m, int w, int h, int c) {
     size_t need = (size_t)w * (size_t)h * (size_t)c;
@@ -134,68 +133,14 @@ static int make_upright(image *m, int orientation) {
     return 0;
 }
 
-/* ---- WebP ------------------------------------------------------------------------------------ */
-
-static uint32_t little32(const unsigned char *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-/* Chunks of a RIFF file: four letters, a size, the bytes, padded to an even number. */
-static int webp_orientation(const unsigned char *bytes, size_t n) {
-    for (size_t at = 12; at + 8 <= n;) {
-        size_t size = little32(bytes + at + 4), left = n - at - 8;
-        if (size > left) return 1;
-        const unsigned char *body = bytes + at + 8;
-        if (!memcmp(bytes + at, "EXIF", 4)) {
-            size_t skip = size >= 6 && !memcmp(body, "Exif\0\0", 6) ? 6 : 0;
-            return decode_exif(body + skip, size - skip);
-        }
-        at += 8 + size + (size & 1);
-    }
-    return 1;
-}
-
-/* Decodes into j->out, which has room. */
-static VP8StatusCode webp_pixels(decode_job *j) {
-    WebPDecoderConfig to;
-    image *m = j->out;
-    if (!WebPInitDecoderConfig(&to)) return VP8_STATUS_UNSUPPORTED_FEATURE;
-    to.output.colorspace = MODE_RGB;
-    to.output.is_external_memory = 1;
-    to.output.u.RGBA = (WebPRGBABuffer){m->pixels, 3 * m->w, 3 * (size_t)m->w * (size_t)m->h};
-    VP8StatusCode status = WebPDecode(j->bytes, j->n, &to);
-    WebPFreeDecBuffer(&to.output);
-    return status;
-}
-
-int decode_webp(decode_job *j) {
-    int rc = 0;
-    WebPBitstreamFeatures f;
-    if (WebPGetFeatures(j->bytes, j->n, &f) != VP8_STATUS_OK)
-        TRY(decode_fail(j, "WebP", "its header cannot be read"));
-    if (f.has_animation)
-        TRY(fail(CONR_EFORMAT, "%s: is an animated WebP; save one frame of it", j->name));
-    j->w = f.width, j->h = f.height;
-    j->orientation = webp_orientation(j->bytes, j->n);
-    TRY(decode_check_size(j, f.width, f.height,
-                          1e9)); /* one color takes a few bytes, whatever the size */
-    if (j->only_head) goto done;
-    TRY(image_reserve(j->out, f.width, f.height, 3));
-    VP8StatusCode status = webp_pixels(j);
-    /* libwebp also calls missing memory an abort by the user, who never does */
-    if (status == VP8_STATUS_OUT_OF_MEMORY || status == VP8_STATUS_USER_ABORT)
-        TRY(decode_fail_memory(j));
-    if (status != VP8_STATUS_OK) TRY(decode_fail(j, "WebP", "its pixels cannot be decoded"));
-done:
-    return rc;
-}
-
 /* ---- choosing the codec ---------------------------------------------------------------------- */
 
 typedef struct codec {
     const char *format;
     bool (*is)(const unsigned char *bytes, size_t n);
-    int (*run)(decode_job *j);
+    int (*run)(decode_job *j); /* NULL: not built in */
+    const char *package;       /* that has the library, for those that may be missing */
+    bool at_end;               /* the orientation may be at the end of the file */
 } codec;
 
 static bool is_jpeg(const unsigned char *b, size_t n) {
@@ -207,17 +152,70 @@ static bool is_png(const unsigned char *b, size_t n) {
 static bool is_webp(const unsigned char *b, size_t n) {
     return n >= 16 && !memcmp(b, "RIFF", 4) && !memcmp(b + 8, "WEBP", 4);
 }
+static bool is_gif(const unsigned char *b, size_t n) {
+    return n >= 6 && (!memcmp(b, "GIF87a", 6) || !memcmp(b, "GIF89a", 6));
+}
+static bool is_tiff(const unsigned char *b, size_t n) { /* and BigTIFF */
+    return n >= 8 && (!memcmp(b, "II*\0", 4) || !memcmp(b, "MM\0*", 4) || !memcmp(b, "II+\0", 4) ||
+                      !memcmp(b, "MM\0+", 4));
+}
+/* "BM" may begin a text: the length of the second header tells. */
+static bool is_bmp(const unsigned char *b, size_t n) {
+    return n >= 18 && b[0] == 'B' && b[1] == 'M' && !b[15] && !b[16] && !b[17] &&
+           memchr("\x0c\x28\x34\x38\x40\x6c\x7c", b[14], 7);
+}
+
+/* An ISO container begins with a box of its brands: four letters each, the second a version. */
+static bool has_brand(const unsigned char *b, size_t n, const char *brands) {
+    if (n < 16 || b[0] || b[1] || memcmp(b + 4, "ftyp", 4)) return false;
+    size_t size = (size_t)b[2] << 8 | b[3];
+    for (size_t at = 8; at + 4 <= size && at + 4 <= n; at += at == 8 ? 8 : 4)
+        for (const char *p = brands; *p; p += 4)
+            if (!memcmp(b + at, p, 4)) return true;
+    return false;
+}
+static bool is_avif(const unsigned char *b, size_t n) { return has_brand(b, n, "avifavis"); }
+static bool is_heic(const unsigned char *b, size_t n) {
+    return has_brand(b, n, "heicheixheimheishevchevxmif1msf1");
+}
+
+#ifndef CONR_GIF
+#define decode_gif NULL
+#endif
+#ifndef CONR_TIFF
+#define decode_tiff NULL
+#endif
+#ifndef CONR_HEIF
+#define decode_heif NULL
+#endif
 
 static const codec codecs[] = {
-    {"JPEG", is_jpeg, decode_jpeg},
-    {"PNG", is_png, decode_png},
-    {"WebP", is_webp, decode_webp},
+    {"JPEG", is_jpeg, decode_jpeg, NULL, false},
+    {"PNG", is_png, decode_png, NULL, false},
+    {"WebP", is_webp, decode_webp, NULL, true},
+    {"BMP", is_bmp, decode_bmp, NULL, false},
+    {"GIF", is_gif, decode_gif, "libgif-dev", false},
+    {"TIFF", is_tiff, decode_tiff, "libtiff-dev", false},
+    {"AVIF", is_avif, decode_heif, "libheif-dev", false}, /* before HEIC: it may have both brands */
+    {"HEIC", is_heic, decode_heif, "libheif-dev", false},
 };
+enum { N_CODECS = sizeof codecs / sizeof *codecs };
 
 static const codec *find_codec(const unsigned char *bytes, size_t n) {
-    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
+    for (size_t i = 0; i < N_CODECS; i++)
         if (codecs[i].is(bytes, n)) return &codecs[i];
     return NULL;
+}
+
+const char *decode_format(const unsigned char *bytes, size_t n) {
+    const codec *k = find_codec(bytes, n);
+    return k ? k->format : NULL;
+}
+
+const char *decode_built_in(int i, bool *is_there) {
+    if (i < 0 || i >= N_CODECS) return NULL;
+    *is_there = codecs[i].run != NULL;
+    return codecs[i].format;
 }
 
 static int run_codec(decode_job *j, const char **format) {
@@ -225,7 +223,10 @@ static int run_codec(decode_job *j, const char **format) {
     j->orientation = 1;
     if (!k)
         return fail(CONR_EFORMAT, "%s: is %s it", j->name,
-                    j->n ? "not JPEG, PNG or WebP; convert" : "empty; remove");
+                    j->n ? "not an image that conr reads; convert" : "empty; remove");
+    if (!k->run)
+        return fail(CONR_EFORMAT, "%s: %s is not built in; install %s and build again", j->name,
+                    k->format, k->package);
     if (format) *format = k->format;
     return k->run(j);
 }
@@ -233,10 +234,10 @@ static int run_codec(decode_job *j, const char **format) {
 int decode_probe(const char *name, const unsigned char *bytes, size_t n, size_t whole,
                  decode_head *out, bool *more) {
     decode_job j = {.name = name, .bytes = bytes, .n = n, .whole = whole, .only_head = true};
-    /* the EXIF of a WebP may be at its end */
-    bool short_of = n < whole && is_webp(bytes, n);
-    int rc = short_of ? fail(CONR_EFORMAT, "%s: is cut short; give all of it", name)
-                      : run_codec(&j, &out->format);
+    const codec *k = find_codec(bytes, n);
+    int rc = n < whole && k && k->at_end
+                 ? fail(CONR_EFORMAT, "%s: is cut short; give all of it", name)
+                 : run_codec(&j, &out->format);
     if (more) *more = rc == CONR_EFORMAT && n < whole;
     if (rc < 0) return rc;
     bool swap = j.orientation >= 5;

@@ -1,6 +1,8 @@
-/* decode.h: decodes JPEG, PNG and WebP files in memory.
+/* decode.h: decodes image files in memory: JPEG, PNG, WebP, BMP, and, where their libraries were
+ * found, GIF, TIFF, HEIC and AVIF.
  *
- * Formats are recognized by their first bytes, not by name.  The EXIF orientation is applied.  Gray
+ * Formats are recognized by their first bytes, not by name.  Of several pages or frames the first is
+ * read.  The EXIF orientation is applied.  Gray
  * stays gray unless color is requested, and vice versa (luma as in Pillow's convert("L")).  As in
  * Pillow's convert("RGB"), alpha is dropped, not blended; CMYK is read as Adobe writes it; palettes
  * are resolved.  Of 16 bits the upper 8 are used.
@@ -32,10 +34,15 @@ void image_free(image *m); /* may be called twice */
 
 /* What the header says. */
 typedef struct decode_head {
-    const char *format; /* "JPEG", "PNG", "WebP" */
+    const char *format; /* "JPEG", "PNG", ... */
     int w, h;           /* as shown: orientation applied */
     bool gray;
 } decode_head;
+
+/* The format that these first bytes of a file belong to, built in or not; NULL: none of ours. */
+const char *decode_format(const unsigned char *bytes, size_t n);
+/* The i-th format, and whether it is built in; NULL beyond the last. */
+const char *decode_built_in(int i, bool *is_there);
 
 /* Reads the header.  bytes: the n bytes of a file that messages call `name`, or the first n of its
  * `whole` bytes.  If those do not suffice, fails with *more set (may be NULL). */

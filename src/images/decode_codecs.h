@@ -1,4 +1,4 @@
-/* decode_codecs.h: what decode.c and the three codecs share. */
+/* decode_codecs.h: what decode.c and the codecs share. */
 #ifndef CONR_DECODE_CODECS_H
 #define CONR_DECODE_CODECS_H
 
@@ -22,6 +22,11 @@ typedef struct decode_job {
 int decode_jpeg(decode_job *j);
 int decode_png(decode_job *j);
 int decode_webp(decode_job *j);
+int decode_bmp(decode_job *j);
+/* Where their libraries were found: CONR_GIF, CONR_TIFF, CONR_HEIF. */
+int decode_gif(decode_job *j);
+int decode_tiff(decode_job *j);
+int decode_heif(decode_job *j);
 
 /* Refuses too large sides, too many pixels, or more than `per_byte` pixels per byte of the file. */
 int decode_check_size(const decode_job *j, long w, long h, double per_byte);

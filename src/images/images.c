@@ -10,6 +10,13 @@
 
 conr_images_options conr_images_defaults(void) { return (conr_images_options){0}; }
 
+const char *conr_format(int i, int *built_in) {
+    bool there = false;
+    const char *name = decode_built_in(i, &there);
+    *built_in = there;
+    return name;
+}
+
 static int count_labels(conr_images *m) {
     const source *s = &m->source;
     m->count = calloc((size_t)s->n_classes + 1, sizeof *m->count);

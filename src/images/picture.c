@@ -104,6 +104,7 @@ static const char *shown_type(const unsigned char *b, size_t n) {
     if (n > 8 && !memcmp(b, "\x89PNG\r\n\x1a\n", 8)) return "image/png";
     if (n > 12 && !memcmp(b, "RIFF", 4) && !memcmp(b + 8, "WEBP", 4)) return "image/webp";
     if (n > 6 && !memcmp(b, "GIF8", 4)) return "image/gif";
+    if (n > 26 && !memcmp(b, "BM", 2)) return "image/bmp";
     return NULL;
 }
 

@@ -115,6 +115,11 @@ void source_skip(source *s, const char *message) {
     if (!s->first_skipped) s->first_skipped = strdup(message);
 }
 
+void source_pass_over(source *s, const char *message) {
+    source_skip(s, message);
+    s->foreign++;
+}
+
 bool split_wanted(const source_options *o, const char *name) {
     return !o->split || !strcmp(o->split, name);
 }
@@ -205,8 +210,8 @@ void source_size(const source *s, int64_t i, int *w, int *h) {
 /* ---- images that cannot be read -------------------------------------------------------------- */
 
 int source_check_skipped(const source *s) {
-    int64_t all = s->n + s->skipped;
-    if (s->n && s->skipped * 20 <= all) return 0;
+    int64_t all = s->n + s->skipped, damaged = s->skipped - s->foreign;
+    if (s->n && damaged * 20 <= s->n + damaged) return 0;
     /* The first message ends with its own remedy, which is cut off. */
     const char *first = s->first_skipped ? s->first_skipped : "";
     return fail(CONR_EFORMAT,

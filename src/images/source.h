@@ -1,12 +1,14 @@
 /* source.h: the images of a SRC, one by one.
  *
- * A SRC is recognized by its content: folders of JPEG, PNG and WebP images; the binary files of
+ * A SRC is recognized by its content: folders of images (decode.h); the binary files of
  * CIFAR-10, CIFAR-100 and STL-10; the folder of Tiny-ImageNet; IDX files, gzipped or not; .npy
  * arrays; a text file of paths; a single image.  The order of the images is always the same:
  * folders and files sorted by the bytes of their names, data sets with train first.
  * docs/images.md says how each form is recognized.
  *
- * Files whose header cannot be read are skipped and counted; more than 5 % of them are an error. */
+ * Files whose header cannot be read are skipped and counted; more than 5 % of them are an error.  Files
+ * that look like images of formats that conr does not read are counted as well, but do not add to
+ * those 5 %: raw photos beside their JPEGs are no reason to stop. */
 #ifndef CONR_SOURCE_H
 #define CONR_SOURCE_H
 
@@ -89,6 +91,7 @@ typedef struct source {
     const char *words;   /* "CIFAR-10 binary files" */
     int64_t n;           /* images whose headers can be read */
     int64_t skipped;     /* images that cannot be read */
+    int64_t foreign;     /* of those: files that look like images which conr never reads */
     char *first_skipped; /* the message about the first of those, or NULL */
     source_item *item;   /* [n]; NULL for arrays */
     source_block *block; /* [n_blocks]; NULL for files */

@@ -21,8 +21,24 @@ bool name_ends(const char *name, const char *end) {
 }
 
 bool name_is_image(const char *name) {
-    return name_ends(name, ".jpg") || name_ends(name, ".jpeg") || name_ends(name, ".png") ||
-           name_ends(name, ".webp");
+    static const char *const ends[] = {".jpg",  ".jpeg", ".jpe",  ".jfif", ".png",
+                                       ".webp", ".bmp",  ".dib",  ".gif",  ".tif",
+                                       ".tiff", ".heic", ".heif", ".hif",  ".avif"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (name_ends(name, ends[i])) return true;
+    return false;
+}
+
+/* Names of images in formats that conr does not read. */
+static bool name_is_foreign(const char *name) {
+    static const char *const ends[] = {
+        ".jxl", ".jp2", ".j2k", ".jpx", ".jxr", ".psd", ".xcf", ".svg", ".svgz",
+        ".ico", ".tga", ".pcx", ".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".exr",
+        ".hdr", ".dds", ".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw",
+        ".srf", ".sr2", ".orf", ".rw2", ".raf", ".pef", ".srw", ".x3f", ".dcm"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (name_ends(name, ends[i])) return true;
+    return false;
 }
 
 /* ---- one folder ------------------------------------------------------------------------------ */
@@ -151,6 +167,37 @@ static int visited_add(visited *v, const char *path, bool *its_own) {
 
 enum { DEPTH = 64 }; /* of nested folders; deeper ones are ignored */
 
+/* A file without the name of an image that we read: an image all the same, by its name or by its
+ * first bytes, is counted, so that none vanishes in silence. */
+static int look_at_other(source *s, const char *path) {
+    char message[512];
+    file_bytes file = {0};
+    const char *format = NULL;
+    if (!path) return CONR_ENOMEM;
+    bool foreign = name_is_foreign(path);
+    if (!foreign && file_read(path, 64, &file, NULL) == 0)
+        format = decode_format(file.data, file.n);
+    file_bytes_free(&file);
+    if (!foreign && !format) return 0;
+    if (foreign)
+        snprintf(message, sizeof message, "%s: is of a format that conr does not read; convert it",
+                 path);
+    else
+        snprintf(message, sizeof message,
+                 "%s: is %s by its content, but not by its name; rename it to have it read", path,
+                 format);
+    source_pass_over(s, message);
+    return 0;
+}
+
+int folder_look_at_others(source *s, const folder *f) {
+    int rc = 0;
+    for (int i = 0; i < f->n_files; i++)
+        if (!name_is_image(f->file[i])) TRY(look_at_other(s, source_join(s, f->path, f->file[i])));
+done:
+    return rc;
+}
+
 static int add_images(source *s, const folder *f, int label) {
     int rc = 0;
     for (int i = 0; i < f->n_files; i++) {
@@ -158,6 +205,7 @@ static int add_images(source *s, const folder *f, int label) {
         const char *path = source_join(s, f->path, f->file[i]);
         TRY(source_add_item(s, path, path, label));
     }
+    TRY(folder_look_at_others(s, f));
 done:
     return rc;
 }

@@ -20,6 +20,9 @@ int folder_read(source *s, const char *path, folder *out); /* in memory of the s
 bool folder_has(const folder *f, const char *file);
 bool folder_has_sub(const folder *f, const char *sub);
 
+/* Counts the files of a folder that are images, but not by a name that we read. */
+int folder_look_at_others(source *s, const folder *f);
+
 bool name_is_image(const char *name);
 bool name_ends(const char *name, const char *end); /* letters of either case */
 
@@ -85,6 +88,8 @@ int source_add_item(source *s, const char *path, const char *file, int label);
 int source_add_block(source *s, const source_bytes *from, size_t at, size_t stride, int64_t n,
                      const int32_t *labels);
 void source_skip(source *s, const char *message); /* counts it and stores the first message */
+/* Counts a file that looks like an image and is not read because of its format. */
+void source_pass_over(source *s, const char *message);
 int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 
 bool split_wanted(const source_options *o, const char *name);

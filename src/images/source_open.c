@@ -147,14 +147,14 @@ static int open_folder(source *s, const source_options *o, const char *path, int
     } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 &&
                !(o->split && !strcmp(o->split, f.sub[0]))) {
         /* An unpacked archive: the only folder in it is meant. */
+        TRY(folder_look_at_others(s, &f));
         char *inner = source_join(s, path, f.sub[0]);
         TRY(inner ? open_folder(s, o, inner, depth + 1) : CONR_ENOMEM);
     } else {
         TRY(folder_add(s, o, &f, &found));
     }
     if (!found || s->n + s->skipped == 0)
-        TRY(fail(CONR_EFILE, "%s: contains no JPEG, PNG or WebP images; give a folder that does",
-                 s->path));
+        TRY(fail(CONR_EFILE, "%s: contains no images; give a folder that does", s->path));
 done:
     return rc;
 }

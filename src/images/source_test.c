@@ -181,10 +181,33 @@ static void bad_files_are_counted(void **state) {
     assert_fails(CONR_EFORMAT, "3 of 41", source_open(temporary_path("most"), &plain, &s));
     mkdir(temporary_path("none"), 0777);
     put_text("none/readme.txt", "nothing");
-    assert_fails(CONR_EFILE, "contains no JPEG", source_open(temporary_path("none"), &plain, &s));
+    assert_fails(CONR_EFILE, "contains no images", source_open(temporary_path("none"), &plain, &s));
     assert_fails(CONR_EFILE, "nowhere", source_open(temporary_path("nowhere"), &plain, &s));
     put("zero/1.png", "", 0);
     assert_fails(CONR_EFORMAT, "1 of 1", source_open(temporary_path("zero"), &plain, &s));
+}
+
+/* A file that looks like an image and is not read is counted, but is no reason to stop. */
+static void none_vanishes(void **state) {
+    (void)state;
+    source s;
+    put_golden("mixed/a/1.png", "rgb.png");
+    put_golden("mixed/a/2.png", "rgb.png");
+    put_text("mixed/a/notes.txt", "no picture");
+    put_golden("mixed/a/3.part", "rgb.jpg");
+    put_text("mixed/b/1.CR2", "raw");
+    put_text("mixed/b/2.jxl", "new");
+    open_ok("mixed", &plain, &s);
+    assert_int_equal(s.n, 2);
+    assert_int_equal(s.skipped, 3);
+    assert_int_equal(s.foreign, 3);
+    assert_non_null(strstr(s.first_skipped, "3.part: is JPEG by its content"));
+    source_close(&s);
+    put("mixed/a/4.png", "", 0); /* one of three that conr should be able to read */
+    assert_fails(CONR_EFORMAT, "4 of 6", source_open(temporary_path("mixed"), &plain, &s));
+    put_text("raw/1.nef", "raw");
+    assert_fails(CONR_EFORMAT, "1.nef: is of a format",
+                 source_open(temporary_path("raw"), &plain, &s));
 }
 
 static int stop_at_once(int64_t done, int64_t total, void *user) {
@@ -507,6 +530,7 @@ int main(void) {
         cmocka_unit_test(classes_and_splits),
         cmocka_unit_test(odd_names_and_links),
         cmocka_unit_test(bad_files_are_counted),
+        cmocka_unit_test(none_vanishes),
         cmocka_unit_test(probing_can_be_stopped),
         cmocka_unit_test(tiny_imagenet),
         cmocka_unit_test(lists),

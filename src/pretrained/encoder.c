@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "context/context.h"
 #include "images/images.h"
+#include "images/unreadable.h"
 #include "kernels/rows.h"
 
 #include <math.h>
@@ -122,28 +123,13 @@ typedef struct work {
     conr *c;
     const conr_encoder *e;
     source *s;
-    unsigned char *bad; /* [n] */
-    int broken;         /* the code of a failure that is not an image's */
-    int64_t first;      /* the image that `message` is about */
-    char message[512];
+    unreadable bad;
     float *in;     /* [batch][values] */
     size_t values; /* floats of an image in it */
     pixels **tool; /* [threads] */
     float *square; /* [threads][size*size*3] */
     float *out;    /* [n,d] */
 } work;
-
-static void note(work *w, int64_t i, int rc) {
-#pragma omp critical
-    {
-        if (rc == CONR_EFORMAT) w->bad[i] = 1;
-        if (!w->broken && (rc != CONR_EFORMAT || i < w->first)) {
-            if (rc != CONR_EFORMAT) w->broken = rc;
-            w->first = i;
-            snprintf(w->message, sizeof w->message, "%s", conr_error());
-        }
-    }
-}
 
 static int prepare(work *w, int64_t i, int thread, image *m, float *out) {
     const preparation *p = &w->e->about.prepare;
@@ -171,32 +157,19 @@ static void prepare_some(work *w, int64_t from, int64_t to) {
             int rc = prepare(w, i, omp_get_thread_num(), &m, out);
             if (rc < 0) {
                 memset(out, 0, w->values * sizeof *out);
-                note(w, i, rc);
+                unreadable_note(&w->bad, i, rc);
             }
         }
         image_free(&m);
     }
 }
 
-/* Drops the images that could not be read, and their rows. */
-static int drop_bad(work *w, int d) {
-    int64_t n = w->s->n, kept = 0;
-    size_t row = (size_t)d;
-    for (int64_t i = 0; i < n; i++) {
-        if (w->bad[i]) continue;
-        if (kept < i)
-            memcpy(w->out + (size_t)kept * row, w->out + (size_t)i * row, row * sizeof *w->out);
-        kept++;
-    }
-    return kept < n ? source_drop(w->s, w->bad, w->message) : 0;
-}
-
 static int open_work(work *w) {
     int rc = 0, threads = w->c->host->threads, size = w->e->about.prepare.size;
     size_t n = (size_t)w->s->n, pixel = (size_t)size * (size_t)size * 3;
-    w->bad = calloc(n, 1);
+    TRY(unreadable_new(w->s, &w->bad));
     w->tool = calloc((size_t)threads, sizeof(pixels *));
-    TRY(w->bad && w->tool ? 0 : fail_memory("list of images", (double)n));
+    TRY(w->tool ? 0 : fail_memory("images", (double)threads * sizeof(pixels *)));
     for (int i = 0; i < threads; i++) TRY(pixels_new(size, 3, &w->tool[i]));
     w->values = w->e->family->values ? w->e->family->values(w->e->net) : pixel;
     w->in = memory_new("images", (size_t)w->e->batch * w->values, sizeof *w->in);
@@ -209,7 +182,8 @@ done:
 
 static void close_work(work *w) {
     for (int i = 0; w->tool && i < w->c->host->threads; i++) pixels_free(w->tool[i]);
-    free(w->tool), free(w->bad), free(w->in), free(w->square), free(w->out);
+    unreadable_free(&w->bad);
+    free(w->tool), free(w->in), free(w->square), free(w->out);
 }
 
 /* NaN would pass through everything that follows. */
@@ -227,7 +201,7 @@ int conr_encode(conr *c, conr_encoder *e, conr_images *images, float **features,
                 int64_t *d) {
     int rc = 0, width = e->about.features;
     source *s = &images->source;
-    work w = {.c = c, .e = e, .s = s, .first = s->n};
+    work w = {.c = c, .e = e, .s = s};
     *features = NULL;
     if (s->n == 0) /* all were dropped by an earlier try */
         return fail(CONR_EFORMAT, "images: none of them can be read; open them again");
@@ -237,12 +211,12 @@ int conr_encode(conr *c, conr_encoder *e, conr_images *images, float **features,
         float *row = w.out + (size_t)from * (size_t)width;
         TRY(device_report(c->dev, "encoding", from, s->n));
         prepare_some(&w, from, from + count);
-        if (w.broken) TRY(fail(w.broken, "%s", w.message));
+        TRY(unreadable_check(&w.bad));
         TRY(e->family->encode(e->net, w.in, count, row));
         TRY(check_rows(e, row, count, width));
     }
     TRY(device_report(c->dev, "encoding", s->n, s->n));
-    TRY(drop_bad(&w, width));
+    TRY(unreadable_drop(&w.bad, s, w.out, (size_t)width * sizeof *w.out));
     rows_normalize(c->host->threads, w.out, (int)s->n, width, w.out, NULL);
     *features = w.out, *n = s->n, *d = width;
     w.out = NULL;
