@@ -305,8 +305,9 @@ const verb verb_sweep = {
     .text =
         "Each run has a folder DIR/KEY=A,seed=1.  Finished runs are not repeated and unfinished\n"
         "ones are resumed: after an interruption, repeat the command.  Writes DIR/sweep.json\n"
-        "(everything) and DIR/table.md (mean and deviation over the seeds); conr report DIR draws\n"
-        "them.  With --features each run clusters features in place of training (conr help\n"
+        "(everything) and the table of mean and deviation over the seeds, DIR/table.md, .csv and\n"
+        ".tex; conr report DIR draws them.  With --features each run clusters features in place of "
+        "training (conr help\n"
         "cluster); --data, the images whose features they are, may be missing, and the grid may\n"
         "have method and refine.\n"
         "\nExample: conr sweep --recipe cifar10 --data cifar-10-batches-bin \\\n"

@@ -86,9 +86,10 @@ in_root "$bare" 'if command -v cc; then exit 1; fi
 step "conr train --recipe demo, stopped by a signal, and resumed"
 short="--set epochs=2 --set stage1_epochs=1 --set warmup_epochs=0"
 [ -z "$quick" ] || short="$short --set width=4 --set size=16 --set batch=500 --set hidden=16 --set restarts=1 --set crop_scale=1"
-in_root "$bare" "cd /work && rm -rf run && conr train --recipe demo --out run $short 2>log & sleep 8; kill -INT \$!; status=0; wait \$! || status=\$?
+in_root "$bare" "cd /work && rm -rf run
+    (exec conr train --recipe demo --out run $short) 2>log & sleep 8; kill -TERM \$!; status=0; wait \$! || status=\$?
     test \$status = 130 || { echo \"wheel: exit \$status after a signal, not 130\"; cat /work/log; exit 1; }
-    cd /work && conr train --resume --data samples/fashion-mnist --out run && test -s run/report.html"
+    conr train --resume --data samples/fashion-mnist --out run && test -s run/report.html"
 
 if [ -z "$quick" ]; then
     step "the Python tests"
