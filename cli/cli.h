@@ -43,6 +43,7 @@ extern const verb verb_info;
 extern const verb verb_kmeans;
 extern const verb verb_neighbors;
 extern const verb verb_open;
+extern const verb verb_recipes;
 extern const verb verb_report;
 extern const verb verb_sweep;
 extern const verb verb_train;

@@ -226,6 +226,16 @@ done:
     return rc;
 }
 
+static int reset_edits(const arguments *a, const char *run) {
+    bool edited = run_has(run, "edits.json") || run_has(run, "untouched.csv");
+    if (conr_edits_reset(run) < 0) return library_error();
+    if (!flag_on(a, "quiet"))
+        fprintf(stderr, "%s: %s\n", run,
+                edited ? "its edits are taken back; labels.csv is again what the run wrote"
+                       : "has no edits, nothing was changed");
+    return EXIT_OK;
+}
+
 /* What can be done with a finished run without clustering it again: taking back its edits, and
  * sorting its images as edited.  -1: neither was asked for. */
 static int finished_run(const arguments *a) {
@@ -236,9 +246,7 @@ static int finished_run(const arguments *a) {
                    ? usage_error("--reset-edits: does nothing else; leave --clusters and --out out")
                    : -1;
     if (reset && !run) return usage_error("--reset-edits: of which run; give RUN");
-    if (reset && conr_edits_reset(run) < 0) return library_error();
-    if (reset)
-        return flag_on(a, "json") ? print_json(json_pack("{so}", "run", json_name(run))) : EXIT_OK;
+    if (reset) return reset_edits(a, run);
     return run && run_done(run) && flag_on(a, "sort-into") ? sort_finished(a, run) : -1;
 }
 

@@ -1,16 +1,17 @@
-/* export.c: conr export: a trained encoder for other programs. */
+/* export.c: conr export: a trained encoder, or the log of a run, for other programs. */
 #include "cli.h"
 
 #include "conr.h"
 #include "data.h"
 #include "run.h"
+#include "tensorboard.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const flag flags[] = {
-    {"out", "F", NULL, "the file to write"},
-    {"format", "NAME", NULL, "onnx or safetensors; default: by the ending of --out"},
+    {"out", "F", NULL, "the file to write; tensorboard: the folder"},
+    {"format", "NAME", NULL, "onnx, safetensors or tensorboard; default: by the ending of --out"},
     {"projector", NULL, NULL, "safetensors: include the projector; ONNX always does"},
     {0},
 };
@@ -18,6 +19,22 @@ static const flag flags[] = {
 static bool ends_in(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
     return n > m && !strcmp(text + n - m, end);
+}
+
+/* The curves of a run, for TensorBoard. */
+static int export_log(const arguments *a) {
+    const char *out = flag_text(a, "out");
+    long n;
+    if (flag_on(a, "projector"))
+        return usage_error("--projector: is for safetensors; leave it out with tensorboard");
+    int rc = tensorboard_write(operand(a, 0), out, &n);
+    if (rc != EXIT_OK) return rc;
+    if (flag_on(a, "json"))
+        return print_json(json_pack("{so ss sI}", "out", json_name(out), "format", "tensorboard",
+                                    "values", (json_int_t)n));
+    if (!flag_on(a, "quiet"))
+        fprintf(stderr, "%s: %ld values; tensorboard --logdir %s\n", out, n, out);
+    return EXIT_OK;
 }
 
 static int run(const arguments *a) {
@@ -28,9 +45,11 @@ static int run(const arguments *a) {
         format = ends_in(out, ".onnx")          ? "onnx"
                  : ends_in(out, ".safetensors") ? "safetensors"
                                                 : NULL;
-    if (!format) return usage_error("--format: is missing; give onnx or safetensors");
+    if (!format) return usage_error("--format: is missing; give onnx, safetensors or tensorboard");
+    if (!strcmp(format, "tensorboard")) return export_log(a);
     if (strcmp(format, "onnx") && strcmp(format, "safetensors"))
-        return usage_error("--format %s: no such format; give onnx or safetensors", format);
+        return usage_error("--format %s: no such format; give onnx, safetensors or tensorboard",
+                           format);
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
         (rc = data_refuse_output(out, operand(a, 0), NULL)))
         return rc;
@@ -60,15 +79,18 @@ done:
 
 const verb verb_export = {
     .name = "export",
-    .operands = "RUN --out F.onnx|F.safetensors",
-    .summary = "Export the trained encoder: ONNX, or weights for torchvision",
+    .operands = "RUN --out F.onnx|F.safetensors | RUN --format tensorboard --out DIR",
+    .summary = "Export the trained encoder (ONNX, torchvision), or the curves (TensorBoard)",
     .text =
         "  onnx         takes images [N,channels,size,size] with values in [0,1] (normalization\n"
         "               is included); gives `features`, as conr embed does, and `encoder`, the\n"
         "               output before the projector\n"
         "  safetensors  weights named as in torchvision's ResNets;\n"
         "               docs/export.md shows how to load them\n"
-        "\nExample: conr export runs/photos --out photos.onnx\n",
+        "  tensorboard  the numbers of log.jsonl over the steps, as an event file in a folder;\n"
+        "               also of a training that is still running\n"
+        "\nExample: conr export runs/photos --out photos.onnx\n"
+        "         conr export runs/photos --format tensorboard --out tb/photos\n",
     .low = 1,
     .high = 1,
     .flags = flags,

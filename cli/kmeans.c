@@ -9,10 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const flag flags[] = {
     {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it"},
-    {"out", "L.npy", NULL, "the file of labels to write: int32 [n]"},
+    {"out", "FILE", NULL, "the file of labels to write: L.npy, int32 [n], or L.csv"},
     {"centroids", "C.npy", NULL, "also write the centroids: float32 [K,d]"},
     {"metric", "NAME", "cosine", "cosine or euclidean"},
     {"restarts", "N", "10", "number of runs; the best one counts"},
@@ -55,8 +56,32 @@ static int read_options(const arguments *a, conr_kmeans_options *o) {
     return 0;
 }
 
+static bool is_csv(const char *path) {
+    size_t n = strlen(path);
+    return n > 4 && !strcasecmp(path + n - 4, ".csv");
+}
+
+/* path,cluster: the images, or the rows of the file by their numbers.  0, or an exit code after a
+ * message. */
+static int write_csv(const arguments *a, conr_images *m, const int32_t *labels, int64_t n) {
+    const char *out = flag_text(a, "out"), *slash = strrchr(operand(a, 0), '/');
+    char **names = m ? calloc((size_t)n, sizeof *names) : NULL;
+    bool scarce = m && !names;
+    int rc = EXIT_OK;
+    for (int64_t i = 0; m && i < n && !scarce; i++)
+        scarce = !(names[i] = strdup(conr_images_path(m, i)));
+    if (scarce)
+        rc = failed("%s: out of memory; close other programs", out);
+    else if (conr_write_rows(out, (const char *const *)names, slash ? slash + 1 : operand(a, 0),
+                             NULL, labels, NULL, NULL, n) < 0)
+        rc = library_error();
+    for (int64_t i = 0; names && i < n; i++) free(names[i]);
+    free(names);
+    return rc;
+}
+
 /* Clusters the features and writes what was asked for.  m: the images, or NULL. */
-static int cluster(const arguments *a, conr *c, const conr_images *m, const float *x, int64_t n,
+static int cluster(const arguments *a, conr *c, conr_images *m, const float *x, int64_t n,
                    int64_t d, conr_kmeans_options *o, int low, int high) {
     conr_kmeans_history history = {0};
     float *centroids = NULL;
@@ -77,11 +102,14 @@ static int cluster(const arguments *a, conr *c, const conr_images *m, const floa
     bool writes = conr_rank(NULL) == 0;
     if (conr_kmeans(c, x, n, d, o, centroids, labels, &history) < 0 ||
         (writes && to && conr_write_floats(to, centroids, o->clusters, d) < 0) ||
-        (writes && conr_write_ints(flag_text(a, "out"), labels, n, 0) < 0)) {
+        (writes && !is_csv(flag_text(a, "out")) &&
+         conr_write_ints(flag_text(a, "out"), labels, n, 0) < 0)) {
         rc = library_error();
         goto done;
     }
     rc = EXIT_OK;
+    if (writes && is_csv(flag_text(a, "out"))) rc = write_csv(a, m, labels, n);
+    if (rc != EXIT_OK) goto done;
     if (flag_on(a, "json")) {
         json_t *object = json_pack("{so sI sI si so si sI}", "out", json_name(flag_text(a, "out")),
                                    "n", (json_int_t)n, "d", (json_int_t)d, "clusters", o->clusters,
@@ -126,7 +154,8 @@ static int print_scores(const conr_images *m, const char *labels_path) {
         return EXIT_FAILED;
     }
     for (int64_t i = 0; i < about.n; i++) truth[i] = conr_images_label(m, i);
-    if (conr_read_labels(labels_path, NULL, &pred, &n) < 0 || conr_metrics(truth, pred, n, &s) < 0)
+    if (conr_read_labels(labels_path, is_csv(labels_path) ? "cluster" : NULL, &pred, &n) < 0 ||
+        conr_metrics(truth, pred, n, &s) < 0)
         rc = library_error();
     else
         printf("NMI %.4f  ACC %.4f  ARI %.4f\n", s.nmi, s.acc, s.ari);
@@ -197,7 +226,7 @@ static int run(const arguments *a) {
 
 const verb verb_kmeans = {
     .name = "kmeans",
-    .operands = "F.npy|SRC --clusters K --out L.npy",
+    .operands = "F.npy|SRC --clusters K --out L.npy|L.csv",
     .summary = "Run k-means on any feature matrix, or on raw pixels",
     .text =
         "Keeps the best of several runs from greedy k-means++ seeds.  The same seed gives the "
@@ -207,7 +236,7 @@ const verb verb_kmeans = {
         "NMI,\n"
         "ACC and ARI.  Images that cannot be read are left out, with a warning: row i is image i "
         "of\n"
-        "conr info SRC --paths.\n"
+        "conr info SRC --paths; --out L.csv names them: path,cluster.\n"
         "\nExample: conr kmeans features.npy --clusters auto:2-30 --out labels.npy\n",
     .low = 1,
     .high = 1,

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const verb *const verbs[] = {&verb_cluster,    &verb_open,      &verb_train,  &verb_sweep,
-                                    &verb_report,     &verb_embed,     &verb_assign, &verb_export,
-                                    &verb_info,       &verb_neighbors, &verb_kmeans, &verb_eval,
-                                    &verb_duplicates, &verb_bench};
+static const verb *const verbs[] = {&verb_cluster, &verb_open,       &verb_train,     &verb_sweep,
+                                    &verb_recipes, &verb_report,     &verb_embed,     &verb_assign,
+                                    &verb_export,  &verb_info,       &verb_neighbors, &verb_kmeans,
+                                    &verb_eval,    &verb_duplicates, &verb_bench};
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static const verb *find(const char *name) {

@@ -11,7 +11,7 @@
 /* Flags whose value is one of a few words; other values are files or free text. */
 static const char *const choices[][2] = {{"device", "auto cpu cuda ref"},
                                          {"metric", "cosine euclidean conaff"},
-                                         {"format", "onnx safetensors"},
+                                         {"format", "onnx safetensors tensorboard"},
                                          {"split", "train val test unlabeled"},
                                          {"labels", "fine coarse"},
                                          {"clusters", "auto"},

@@ -1,11 +1,14 @@
 /* recipe.c: the settings of a training, from a recipe and flags, as text and JSON. */
 #include "recipe.h"
 
+#include "share.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int pair_key(const char *flag, const char *pair) {
     const char *equals = strchr(pair, '=');
@@ -18,8 +21,19 @@ static int set(conr_settings *s, const char *key, const char *value) {
 }
 
 int recipe_read(const arguments *a, conr_settings *s) {
-    const char *path = flag_text(a, "recipe");
-    return path && conr_settings_read(s, path) < 0 ? library_error() : EXIT_OK;
+    const char *given = flag_text(a, "recipe");
+    if (!given) return EXIT_OK;
+    char *ours =
+        access(given, F_OK) ? share_recipe(given) : NULL; /* a file of the user goes first */
+    int rc = EXIT_OK;
+    if (!ours && access(given, F_OK) && !strpbrk(given, "/."))
+        rc =
+            failed("--recipe %s: no recipe of this name, and no such file; conr recipes lists them",
+                   given);
+    else if (conr_settings_read(s, ours ? ours : given) < 0)
+        rc = library_error();
+    free(ours);
+    return rc;
 }
 
 int recipe_clusters(const char *text, conr_settings *s) {

@@ -9,7 +9,7 @@ enum { SETTING_SIZE = 256 }; /* bytes for a value as text */
 
 /* clang-format off */
 #define RECIPE_FLAGS                                                                               \
-    {"recipe", "FILE", NULL, "YAML file of settings: one of recipes/, or RUN/options.yaml"},       \
+    {"recipe", "NAME", NULL, "one of conr recipes, or a YAML file of settings: RUN/options.yaml"},    \
     {"set", "KEY=VALUE...", NULL, "change one setting; may be repeated"}
 /* clang-format on */
 

@@ -253,7 +253,7 @@ static int read_all(sweep *w) {
         return usage_error("--method, --refine, --paths: are for features; give --features F.npy");
     if (!w->of_features && !flag_text(a, "recipe"))
         return usage_error(
-            "--recipe: is missing; give one of recipes/, or the options.yaml of a run");
+            "--recipe: is missing; give a name of conr recipes, or the options.yaml of a run");
     if (!w->of_features && !flag_text(a, "data"))
         return usage_error("--data: is missing; give the images");
     if (!w->out) return usage_error("--out: is missing; give a folder for the runs");
@@ -300,16 +300,17 @@ done:
 const verb verb_sweep = {
     .name = "sweep",
     .operands =
-        "--recipe FILE --data SRC --grid KEY=A,B [--seeds N] --out DIR | --features F.npy ...",
+        "--recipe NAME --data SRC --grid KEY=A,B [--seeds N] --out DIR | --features F.npy ...",
     .summary = "Run a recipe many times: a grid of settings, several seeds, one table",
     .text =
         "Each run has a folder DIR/KEY=A,seed=1.  Finished runs are not repeated and unfinished\n"
         "ones are resumed: after an interruption, repeat the command.  Writes DIR/sweep.json\n"
-        "(everything) and DIR/table.md (mean and deviation over the seeds); conr report DIR draws\n"
-        "them.  With --features each run clusters features in place of training (conr help\n"
+        "(everything) and the table of mean and deviation over the seeds, DIR/table.md, .csv and\n"
+        ".tex; conr report DIR draws them.  With --features each run clusters features in place of "
+        "training (conr help\n"
         "cluster); --data, the images whose features they are, may be missing, and the grid may\n"
         "have method and refine.\n"
-        "\nExample: conr sweep --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
+        "\nExample: conr sweep --recipe cifar10 --data cifar-10-batches-bin \\\n"
         "             --from runs/cifar10@800 --stage 2 --grid fr0=0.7,0.8,0.9,1 --seeds 3 \\\n"
         "             --out runs/fr0\n"
         "         conr sweep --features f.npy --clusters 10 --grid k1=5,10,20 --out runs/k1\n"

@@ -151,6 +151,17 @@ static bool is_shown(const sweep *w, int score) {
     return false;
 }
 
+/* How many of its runs succeeded. */
+static int count_runs(const json_t *entry) {
+    const json_t *run;
+    size_t j;
+    int n = 0;
+    json_array_foreach(json_object_get(entry, "runs"), j, run) {
+        n += json_is_null(json_object_get(run, "error"));
+    }
+    return n;
+}
+
 static void write_cell(FILE *f, const json_t *entry, const char *score) {
     const json_t *mean = json_object_get(json_object_get(entry, "mean"), score);
     const json_t *deviation = json_object_get(json_object_get(entry, "deviation"), score);
@@ -165,8 +176,8 @@ static void write_cell(FILE *f, const json_t *entry, const char *score) {
 
 /* Markdown, aligned so that it also reads well as plain text. */
 static void write_table(const sweep *w, FILE *f) {
-    const json_t *entry, *run;
-    size_t at, j;
+    const json_t *entry;
+    size_t at;
     int columns = w->n_axes + 1;
     for (int i = 0; i < w->n_axes; i++) fprintf(f, "| %-12s ", w->axis[i].key);
     fprintf(f, "| runs ");
@@ -176,26 +187,119 @@ static void write_table(const sweep *w, FILE *f) {
     for (int i = 0; i < columns; i++) fputs("|---", f);
     fputs("|\n", f);
     json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
-        int n = 0;
-        json_array_foreach(json_object_get(entry, "runs"), j, run) {
-            n += json_is_null(json_object_get(run, "error"));
-        }
         for (int i = 0; i < w->n_axes; i++) fprintf(f, "| %-12s ", sweep_value(w, (int)at, i));
-        fprintf(f, "| %4d ", n);
+        fprintf(f, "| %4d ", count_runs(entry));
         for (int i = 0; i < N_SCORES; i++)
             if (is_shown(w, i)) write_cell(f, entry, scores_of[i]);
         fputs("|\n", f);
     }
 }
 
+/* A cell of CSV, quoted if it has to be. */
+static void write_quoted(FILE *f, const char *text) {
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, f);
+        return;
+    }
+    fputc('"', f);
+    for (; *text; text++) fprintf(f, *text == '"' ? "\"\"" : "%c", *text);
+    fputc('"', f);
+}
+
+/* Numbers in full, for other programs: nmi and nmi_deviation, ...; empty where there is none. */
+static void write_csv(const sweep *w, FILE *f) {
+    const json_t *entry, *value;
+    size_t at;
+    for (int i = 0; i < w->n_axes; i++) write_quoted(f, w->axis[i].key), fputc(',', f);
+    fputs("runs", f);
+    for (int i = 0; i < N_SCORES; i++)
+        if (is_shown(w, i)) fprintf(f, ",%s,%s_deviation", scores_of[i], scores_of[i]);
+    fputc('\n', f);
+    json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
+        for (int i = 0; i < w->n_axes; i++)
+            write_quoted(f, sweep_value(w, (int)at, i)), fputc(',', f);
+        fprintf(f, "%d", count_runs(entry));
+        for (int i = 0; i < N_SCORES; i++) {
+            if (!is_shown(w, i)) continue;
+            for (int j = 0; j < 2; j++) {
+                value =
+                    json_object_get(json_object_get(entry, j ? "deviation" : "mean"), scores_of[i]);
+                fputc(',', f);
+                if (json_is_number(value)) fprintf(f, "%.9g", json_number_value(value));
+            }
+        }
+        fputc('\n', f);
+    }
+}
+
+/* Text for LaTeX: its special characters as text. */
+static void write_escaped(FILE *f, const char *text) {
+    for (; *text; text++) {
+        if (*text == '\\' || *text == '~' || *text == '^')
+            fprintf(f, "\\char%d{}", *text);
+        else
+            fprintf(f, strchr("#$%&_{}", *text) ? "\\%c" : "%c", *text);
+    }
+}
+
+/* A tabular, in percent with one digit, as papers have it; the agreement and the silhouette, too. */
+static void write_latex(const sweep *w, FILE *f) {
+    const json_t *entry, *mean, *deviation;
+    size_t at;
+    fputs("\\begin{tabular}{", f);
+    for (int i = 0; i < w->n_axes; i++) fputc('l', f);
+    fputc('r', f);
+    for (int i = 0; i < N_SCORES; i++)
+        if (is_shown(w, i)) fputc('c', f);
+    fputs("}\n\\hline\n", f);
+    for (int i = 0; i < w->n_axes; i++) write_escaped(f, w->axis[i].key), fputs(" & ", f);
+    fputs("runs", f);
+    for (int i = 0; i < N_SCORES; i++)
+        if (is_shown(w, i)) fprintf(f, " & %s", titles[i]);
+    fputs(" \\\\\n\\hline\n", f);
+    json_array_foreach(json_object_get(w->report, "combinations"), at, entry) {
+        for (int i = 0; i < w->n_axes; i++)
+            write_escaped(f, sweep_value(w, (int)at, i)), fputs(" & ", f);
+        fprintf(f, "%d", count_runs(entry));
+        for (int i = 0; i < N_SCORES; i++) {
+            if (!is_shown(w, i)) continue;
+            mean = json_object_get(json_object_get(entry, "mean"), scores_of[i]);
+            deviation = json_object_get(json_object_get(entry, "deviation"), scores_of[i]);
+            fputs(" & ", f);
+            if (!mean)
+                fputs("--", f);
+            else if (json_is_number(deviation))
+                fprintf(f, "$%.1f \\pm %.1f$", 100 * json_number_value(mean),
+                        100 * json_number_value(deviation));
+            else
+                fprintf(f, "$%.1f$", 100 * json_number_value(mean));
+        }
+        fputs(" \\\\\n", f);
+    }
+    fputs("\\hline\n\\end{tabular}\n", f);
+}
+
+/* Writes one form of the table; *text, if asked for, is owned by the caller. */
+static int write_form(const sweep *w, const char *name, void (*form)(const sweep *, FILE *),
+                      char **text) {
+    char *made = NULL;
+    size_t size;
+    FILE *f = open_memstream(&made, &size);
+    if (f) form(w, f);
+    int rc = !f || fclose(f) ? failed("%s: out of memory; close other programs", name)
+                             : replace_file(w->out, name, made);
+    if (text)
+        *text = made;
+    else
+        free(made);
+    return rc;
+}
+
 int sweep_finish(sweep *w) {
     char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f) return failed("table.md: out of memory; close other programs");
-    write_table(w, f);
-    if (fclose(f)) return free(text), failed("table.md: out of memory; close other programs");
-    int rc = replace_file(w->out, "table.md", text);
+    int rc = write_form(w, "table.md", write_table, &text);
+    if (rc == EXIT_OK) rc = write_form(w, "table.csv", write_csv, NULL);
+    if (rc == EXIT_OK) rc = write_form(w, "table.tex", write_latex, NULL);
     progress_end();
     if (rc == EXIT_OK && flag_on(w->a, "json")) {
         rc = print_json(json_incref(w->report));

@@ -6,9 +6,13 @@
 #include "progress.h"
 #include "recipe.h"
 #include "run.h"
+#include "share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define SAMPLE "samples/fashion-mnist"
 
 static const flag flags[] = {
     RECIPE_FLAGS,
@@ -71,12 +75,16 @@ static int train(const arguments *a, const conr_settings *s, const conr_train_op
     conr_train_result result;
     conr_images_options io;
     char texts[2 * SETTING_SIZE];
-    const char *src = flag_text(a, "data");
+    char *sample = flag_text(a, "data") ? NULL : share_path(SAMPLE);
+    const char *src = sample ? sample : flag_text(a, "data");
     int threads, rc;
     conr *c = NULL;
     conr_images *m = NULL;
-    if ((rc = flag_int(a, "threads", 0, 1024, &threads))) return rc;
-    if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
+    if ((rc = flag_int(a, "threads", 0, 1024, &threads))) goto done;
+    if (conr_open(flag_text(a, "device"), threads, &c) < 0) {
+        rc = library_error();
+        goto done;
+    }
     progress_start(c, flag_on(a, "quiet"));
     recipe_images(s, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = run_train(c, src, m, s, o, NULL, &result, NULL)))
@@ -85,7 +93,16 @@ static int train(const arguments *a, const conr_settings *s, const conr_train_op
 done:
     conr_images_close(m);
     conr_close(c);
+    free(sample);
     return rc;
+}
+
+/* The recipe of the sample needs no --data, if the sample was installed. */
+static bool brings_data(const arguments *a) {
+    const char *recipe = flag_text(a, "recipe");
+    char *path = recipe && !strcmp(recipe, "demo") ? share_path(SAMPLE) : NULL;
+    free(path);
+    return path != NULL;
 }
 
 /* Checks for missing and conflicting flags, before anything is opened. */
@@ -93,10 +110,12 @@ static int check_flags(const arguments *a) {
     const char *out = flag_text(a, "out");
     bool resume = flag_on(a, "resume");
     if (!resume && !flag_text(a, "recipe"))
-        return usage_error("--recipe: is missing; give one of recipes/, or use conr cluster");
+        return usage_error(
+            "--recipe: is missing; give a name of conr recipes, or use conr cluster");
     if (flag_on(a, "check")) return EXIT_OK;
     if (!out) return usage_error("--out: is missing; give a folder for the run");
-    if (!flag_text(a, "data")) return usage_error("--data: is missing; give the images");
+    if (!flag_text(a, "data") && !brings_data(a))
+        return usage_error("--data: is missing; give the images");
     if (!resume) return run_refuse_begun(out);
     if (!run_has(out, "options.yaml"))
         return failed("%s: no run to resume; is the path spelled right?", out);
@@ -129,19 +148,21 @@ static int run(const arguments *a) {
 
 const verb verb_train = {
     .name = "train",
-    .operands = "--recipe FILE --data SRC --out RUN [--set KEY=VALUE ...]",
+    .operands = "--recipe NAME --data SRC --out RUN [--set KEY=VALUE ...]",
     .summary = "Train by a recipe, cluster, and write a run folder",
     .text =
         "Stage 1 learns without labels (BYOL, SimSiam, MoCo v2, ProPos); stage 2 pulls images\n"
         "towards their contextually affinitive neighbors (CoNR); k-means clusters the features.\n"
         "If the images have labels, NMI, ACC and ARI are logged; training never uses labels.\n"
-        "--set changes any setting; conr train --settings lists them.\n"
+        "--set changes any setting; conr train --settings lists them.  --recipe demo brings its "
+        "own\n"
+        "images, the sample of Fashion-MNIST.\n"
         "Ctrl-C saves; --resume continues, also after a crash, and gives the same bits as a run\n"
         "that was never stopped.\n"
-        "\nExample: conr train --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
+        "\nExample: conr train --recipe cifar10 --data cifar-10-batches-bin \\\n"
         "             --out runs/cifar10 --set seed=2\n"
         "         conr train --resume --data cifar-10-batches-bin --out runs/cifar10\n"
-        "         conr train --recipe recipes/cifar10.yaml --data cifar-10-batches-bin \\\n"
+        "         conr train --recipe cifar10 --data cifar-10-batches-bin \\\n"
         "             --from runs/cifar10@800 --stage 2 --set fr0=0.9 --out runs/fr90\n",
     .flags = flags,
     .run = run,

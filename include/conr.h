@@ -1001,7 +1001,7 @@ CONR_API int conr_clustering_assign(conr *c, const conr_clustering *m, const flo
                                     int32_t *labels, float *distances, float *boundary);
 
 /* conr_write_clusters for rows without images.  names: [n], or NULL: from#0, from#1, ...; truth:
- * [n], -1: unknown, or NULL. */
+ * [n], -1: unknown, or NULL.  distances and boundary: [n], or NULL: without these columns. */
 CONR_API int conr_write_rows(const char *path, const char *const *names, const char *from,
                              const int64_t *truth, const int32_t *labels, const float *distances,
                              const float *boundary, int64_t n);

@@ -32,6 +32,16 @@ tests/report.sh build/conr
 tests/open.sh build/conr --browser
 tests/open.sh build/conr --long
 
+step "types of the Python package, event files read by TensorBoard"
+venv=build/venv-types
+[ -x $venv/bin/python ] || python3 -m venv $venv || true
+if $venv/bin/pip install -q --disable-pip-version-check mypy numpy tensorboard; then
+    $venv/bin/mypy
+    PYTHON=$venv/bin/python tests/plumbing.sh build/conr
+else
+    echo "skipped: mypy and tensorboard cannot be installed from PyPI"
+fi
+
 step "ranks over MPI"
 scripts/deps.sh mpi
 cmake --preset mpi >/dev/null

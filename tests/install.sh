@@ -11,12 +11,17 @@ complain() { echo "$*"; failures=$((failures + 1)); }
 
 cmake --install "$build" --prefix "$work/x" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 for file in bin/conr include/conr.h lib/libconr.so lib/libconr.so.0 lib/pkgconfig/conr.pc lib/cmake/conr/conrConfig.cmake \
-    share/man/man1/conr.1 share/bash-completion/completions/conr share/zsh/site-functions/_conr share/conr/recipes/demo.yaml; do
+    share/man/man1/conr.1 share/bash-completion/completions/conr share/zsh/site-functions/_conr share/conr/recipes/demo.yaml \
+    share/conr/samples/fashion-mnist/t10k-images-idx3-ubyte.gz share/conr/samples/fashion-mnist/LICENSE; do
     [ -s "$work/x/$file" ] || complain "install: lacks $file"
 done
 mv "$work/x" "$work/moved" # it must work from anywhere
 x=$work/moved
 "$x/bin/conr" --version | grep -q '^conr 0\.' || complain "the installed program does not run"
+(cd / && "$x/bin/conr" recipes cifar10) | cmp -s - recipes/cifar10.yaml || complain "the installed program does not find its recipes"
+(cd "$work" && timeout 60 "$x/bin/conr" train --recipe demo --out sample --quiet --no-report --set width=4 --set epochs=1 --set stage1_epochs=1 \
+    --set warmup_epochs=0 --set hidden=16 --set size=16 --set restarts=1 --set crop_scale=1 --set batch=1000) >"$work/log" 2>&1 ||
+    { complain "conr train --recipe demo: does not train on the sample"; cat "$work/log"; }
 
 cat >"$work/user.c" <<'C'
 #include <conr.h>

@@ -30,7 +30,7 @@ expect 0 1 "Verbs:" --help
 expect 0 1 "Verbs:" help
 expect 0 1 "conr bench" help bench
 expect 0 1 "conr bench" bench --help
-for verb in cluster train sweep report embed assign export info neighbors kmeans eval bench; do
+for verb in cluster train sweep recipes report embed assign export info neighbors kmeans eval bench; do
     expect 0 1 "Example: conr $verb" help $verb
     expect 0 1 "auto, cpu, cuda, cuda:N" $verb --help
 done

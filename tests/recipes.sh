@@ -2,7 +2,7 @@
 # Every recipe parses and has its header, and docs/recipes.md lists all settings and recipes.  With
 # --update the list of settings in docs/recipes.md is rewritten.
 set -u
-conr=$1
+conr=$(realpath "$1")
 cd "$(dirname "$0")/.." || exit 1
 page=docs/recipes.md
 failures=0
@@ -30,6 +30,38 @@ for recipe in recipes/*.yaml; do
     done
     grep -q "$(basename "$recipe" .yaml)" "$page" || complain "$page: does not name $recipe"
 done
+
+# By name, and listed with what their first lines say.
+list=$("$conr" recipes) || complain "conr recipes: fails"
+for recipe in recipes/*.yaml; do
+    name=$(basename "$recipe" .yaml)
+    [ "$("$conr" train --recipe "$name" --check)" = "$("$conr" train --recipe "$recipe" --check)" ] ||
+        complain "--recipe $name: not the settings of $recipe"
+    echo "$list" | grep -q "^$name  *[A-Z]" || complain "conr recipes: does not list $name"
+    for key in expected reached; do # the whole line, as it stands in the file
+        line=$(sed -n "s/^# $key  *//p" "$recipe")
+        echo "$list" | grep -qF "    $(printf '%-9s' $key) $line" || complain "conr recipes: not what $recipe has under $key"
+    done
+    [ "$("$conr" recipes "$name")" = "$(cat "$recipe")" ] || complain "conr recipes $name: does not print the file"
+done
+echo "$list" | grep -q '^              after stage 1: NMI 76.7' || complain "conr recipes: loses what follows the first line"
+[ "$(echo "$list" | grep -c '^[a-z]')" = "$(ls recipes/*.yaml | wc -l)" ] || complain "conr recipes: not one entry per recipe"
+"$conr" recipes --json | python3 -c '
+import json, sys
+rows = {r["name"]: r for r in json.load(sys.stdin)["recipes"]}
+assert rows["demo"]["expected"].startswith("NMI 0.58"), rows["demo"]
+assert rows["demo"]["path"].endswith("/recipes/demo.yaml"), rows["demo"]
+assert "paper" not in rows["demo"]["reached"] and "conr train" not in rows["demo"]["reached"]' || complain "conr recipes --json: wrong"
+(
+    cd "$(mktemp -d)" || exit 1 # a file of the user goes before the recipe of that name
+    echo "lr: 0.123" >demo
+    "$conr" train --recipe demo --check | grep -q '^lr: 0.123' || { echo "--recipe demo: ignores the file of this name"; exit 1; }
+    rm demo && rmdir "$PWD"
+) || failures=$((failures + 1))
+says=$("$conr" train --recipe cifar11 --check 2>&1) && complain "--recipe cifar11: accepted"
+[[ $says == "conr: --recipe cifar11: no recipe of this name"*"; conr recipes lists them" ]] || complain "--recipe cifar11: says '$says'"
+says=$("$conr" recipes ../recipes/demo 2>&1) && complain "conr recipes ../recipes/demo: accepted"
+
 "$conr" train --settings --json | grep -q '"key": "stage2_crop_scale"' || complain "train --settings --json lacks a setting"
 
 [ "$failures" = 0 ] && echo "the recipes are in order"

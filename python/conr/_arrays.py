@@ -25,7 +25,7 @@ def as_numpy(x: Any) -> np.ndarray:
         return x
     if is_torch(x):
         x = x.detach().cpu()
-        return x.float().numpy() if str(x.dtype) == "torch.bfloat16" else x.numpy()
+        return np.asarray((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         if x.__dlpack_device__()[0] == 1 and hasattr(np, "from_dlpack"):  # kDLCPU; NumPy 1.22
             return np.from_dlpack(x)
@@ -74,7 +74,7 @@ def address(a: Any) -> Optional[int]:
     """The address of the first element of an array or tensor."""
     if a is None:
         return None
-    return a.data_ptr() if is_torch(a) else a.ctypes.data
+    return int(a.data_ptr() if is_torch(a) else a.ctypes.data)
 
 
 def like(result: np.ndarray, given: Any) -> Any:

@@ -76,7 +76,9 @@ def encode(encoder: Any, source: Any, *, size: int = 224, threads: int = 0,
     A callable gets float32 [b, size, size, 3] in [0, 1] and returns [b, d].  A torch module and an
     onnxruntime session get [b, 3, size, size], scaled by ImageNet's mean and deviation.
     """
-    call, size, rows, kept = _caller(encoder), integer(size, "size"), [], []  # type: ignore
+    call, size = _caller(encoder), integer(size, "size")
+    rows: List[np.ndarray] = []
+    kept: List[Any] = []
     with context("cpu", threads) as c:
         listed = is_path(source) or isinstance(source, (list, tuple))
         if listed:

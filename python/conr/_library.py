@@ -84,7 +84,7 @@ class _Options(Structure):
     """A structure that we fill: its integers are checked."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        of = dict(self._fields_).get(name)
+        of = {field[0]: field[1] for field in self._fields_}.get(name)
         super().__setattr__(name, integer(value, name, of) if of in _ranges else value)
 
 
@@ -436,7 +436,7 @@ class Context:
     @property
     def device(self) -> str:
         """A description, e.g. "cpu, 2 threads"."""
-        return lib.conr_device(self.handle).decode()
+        return str(lib.conr_device(self.handle).decode())
 
 
 @contextlib.contextmanager
@@ -488,4 +488,4 @@ def check_output(out: Any, source: Any = None) -> None:
 
 def version() -> str:
     """The version of the library in use, e.g. "0.1.0"."""
-    return lib.conr_version().decode()
+    return str(lib.conr_version().decode())

@@ -81,6 +81,8 @@ class Gpu:
     def numbers(self, x: Any, name: str) -> Any:
         """x as [n], float32."""
         t = on_gpu(x)
+        if t is None:
+            t = self.torch.from_numpy(HOST.numbers(x, name).copy())
         if t.dim() != 1 or t.is_complex():
             raise InvalidError(f"{name}: of shape {list(t.shape)}; give numbers of shape [n]")
         return self._here(t, "float32")

@@ -60,7 +60,7 @@ class Clustering:
 
     def predict(self, X: Any) -> np.ndarray:
         """The cluster of each row or image, int32 [n]."""
-        return self.assign(X)["cluster"]
+        return np.asarray(self.assign(X)["cluster"])
 
     def assign(self, X: Any) -> Dict[str, Any]:
         """Cluster, distance (1 - cos to the centroid) and boundary ratio of each row, and the path

@@ -215,7 +215,7 @@ class DeepCluster:
                     warn_skipped(m)
         finally:
             close()
-        self.chosen_ = []
+        self.chosen_: List[Any] = []
         self._take(result, CFeaturesResult)
         self.result_["method"] = result.method.decode()
         self._source = images
@@ -251,7 +251,7 @@ class DeepCluster:
             raise InvalidError("resume: there is no run to continue; give out, or fit first")
         if not resume:
             self._scratch = _Scratch()
-        return self._scratch.path / "run"
+        return Path(self._scratch.path) / "run"
 
     def _train(self, c: Context, s: Settings, X: Any, run: Path, resume: bool,
                scratch: str) -> None:
@@ -298,7 +298,8 @@ class DeepCluster:
 
     def _init_file(self, scratch: str) -> Optional[str]:
         if self.init is None or is_path(self.init):
-            return self.init
+            given: Optional[str] = self.init
+            return given
         path = os.path.join(scratch, "init.safetensors")
         write_safetensors(path, self.init)
         return path
@@ -342,7 +343,8 @@ class DeepCluster:
     def _fitted(self) -> Model:
         if not hasattr(self, "model_"):
             raise InvalidError("DeepCluster: not fitted yet; call fit first")
-        return self.model_
+        model: Model = self.model_
+        return model
 
     def fit_predict(self, X: Any, y: Any = None, *, images: Any = None) -> np.ndarray:
         """fit, then labels_."""
@@ -350,7 +352,8 @@ class DeepCluster:
 
     def fit_transform(self, X: Any, y: Any = None, *, images: Any = None) -> np.ndarray:
         """fit, then the features of the same images."""
-        return self.fit(X, images=images).embedding_
+        features: np.ndarray = self.fit(X, images=images).embedding_
+        return features
 
     def predict(self, X: Any) -> np.ndarray:
         """Clusters of images, int32 [n]; of features, if those were clustered."""

@@ -12,6 +12,8 @@ from ._library import CKmeansHistory, InvalidError, check, integer, lib
 from ._places import Gpu, on_gpu, place_of
 from .features import assign, metric_code
 
+__all__ = ["KMeans", "BaseEstimator", "ClusterMixin", "check_fitted"]
+
 try:
     from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted
@@ -20,8 +22,8 @@ try:
         from sklearn.utils.validation import validate_data
     except ImportError:  # before 1.6
 
-        def validate_data(estimator: Any, X: Any, **how: Any) -> np.ndarray:  # type: ignore[misc]
-            return estimator._validate_data(X, **how)
+        def validate_data(estimator: Any, X: Any, **how: Any) -> np.ndarray:
+            return np.asarray(estimator._validate_data(X, **how))
 
     HAVE_SKLEARN = True
 except ImportError:
@@ -157,8 +159,9 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         """The nearest centroid of each row."""
         self._check_fitted()
         rows = self._rows(X) if on_gpu(X) is None else X
-        return assign(rows, self.cluster_centers_, metric=self.metric,
-                      threads=self.threads).labels
+        labels: np.ndarray = assign(rows, self.cluster_centers_, metric=self.metric,
+                                    threads=self.threads).labels
+        return labels
 
     def transform(self, X: Any) -> np.ndarray:
         """The distance of each row to every centroid, float32 [n, K]."""
@@ -196,8 +199,9 @@ class KMeans(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[mis
         if is_torch(X) or hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
             X = as_numpy(X)
         if HAVE_SKLEARN:
-            return validate_data(self, X, reset=reset, dtype=np.float32, order="C",
-                                 accept_large_sparse=False)
+            rows: np.ndarray = validate_data(self, X, reset=reset, dtype=np.float32, order="C",
+                                             accept_large_sparse=False)
+            return rows
         x = matrix(X, "X", None if reset else self.n_features_in_)
         if reset:
             self.n_features_in_ = x.shape[1]

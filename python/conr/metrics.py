@@ -46,22 +46,22 @@ def scores(truth: Any, pred: Any) -> Dict[str, Any]:
 
 def nmi(truth: Any, pred: Any) -> float:
     """Mutual information over the arithmetic mean of the entropies, in [0, 1]."""
-    return scores(truth, pred)["nmi"]
+    return float(scores(truth, pred)["nmi"])
 
 
 def acc(truth: Any, pred: Any) -> float:
     """Accuracy under the best one-to-one match of clusters and classes (Hungarian algorithm)."""
-    return scores(truth, pred)["acc"]
+    return float(scores(truth, pred)["acc"])
 
 
 def ari(truth: Any, pred: Any) -> float:
     """Adjusted Rand index: 1 for equal partitions, about 0 for unrelated ones."""
-    return scores(truth, pred)["ari"]
+    return float(scores(truth, pred)["ari"])
 
 
 def balanced_acc(truth: Any, pred: Any) -> float:
     """Accuracy of each class under the match of ACC, averaged over classes."""
-    return scores(truth, pred)["balanced_acc"]
+    return float(scores(truth, pred)["balanced_acc"])
 
 
 class Confusion(NamedTuple):

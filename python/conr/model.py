@@ -97,7 +97,8 @@ class Model:
         dict of columns for pandas.DataFrame."""
         edited = self._edited()
         if edited:
-            return edited.assign(images)
+            table: Dict[str, Any] = edited.assign(images)
+            return table
         features, labels, distances, paths = self._assign(images)
         return {"path": paths, "cluster": labels, "distance": distances,
                 "boundary": boundary(features, self.centroids, labels)}

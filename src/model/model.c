@@ -377,10 +377,15 @@ int conr_write_rows(const char *path, const char *const *names, const char *from
     file_new f = {0};
     char name[4200];
     TRY(file_new_open(&f, path));
-    fprintf(f.stream, "path,cluster,distance,boundary%s\n", truth ? ",label" : "");
+    bool measured = distances && boundary;
+    fprintf(f.stream, "path,cluster%s%s\n", measured ? ",distance,boundary" : "",
+            truth ? ",label" : "");
     for (int64_t i = 0; i < n; i++) {
         if (!names) snprintf(name, sizeof name, "%.4096s#%lld", from, (long long)i);
-        write_row(f.stream, names ? names[i] : name, labels[i], distances[i], boundary[i]);
+        if (measured)
+            write_row(f.stream, names ? names[i] : name, labels[i], distances[i], boundary[i]);
+        else
+            csv_write(f.stream, names ? names[i] : name), fprintf(f.stream, ",%d", labels[i]);
         if (truth) fprintf(f.stream, ",%lld", (long long)truth[i]);
         fputc('\n', f.stream);
     }

@@ -94,7 +94,13 @@ static int add_line(folder *f, const json_t *line) {
     TRY(add(&l->modularity, epoch, line, "modularity"));
     TRY(add(&l->gap, epoch, line, "gap"));
     if ((v = json_number_value(json_object_get(line, "seconds"))) > 0) l->seconds = v;
-    if ((v = json_number_value(json_object_get(line, "images_per_s"))) > 0) l->images_per_s = v;
+    if ((v = json_number_value(json_object_get(line, "images_per_s"))) > 0) {
+        /* the mean over all steps, as conr train prints it: each line covers those since the last */
+        double step = json_number_value(json_object_get(line, "step")), steps = step - l->step;
+        if (steps > 0) l->waited += steps / v, l->counted += steps;
+        if (l->waited > 0) l->images_per_s = l->counted / l->waited;
+        l->step = step;
+    }
 done:
     return rc;
 }
@@ -155,8 +161,10 @@ int folder_open(const char *path, folder *out) {
     data = path_of(out, "data.json");
     if (!options || !done || !data || !out->name) TRY(fail_memory(path, 4096));
     if (stat(options, &about))
-        TRY(fail(CONR_EFILE,
-                 "%s: holds no run (no options.yaml); give the --out folder of a training", path));
+        TRY(fail(
+            CONR_EFILE,
+            "%s: holds no run (no options.yaml); give the --out folder of conr cluster or train",
+            path));
     TRY(features_read(&out->made, options));
     out->of_features = rc == 1;
     if (out->of_features)

@@ -13,7 +13,8 @@
 /* The curves of log.jsonl, over epochs. */
 typedef struct folder_log {
     series loss, lr, nmi, acc, ari, knn, silhouette, stability, agreement, modularity, gap;
-    double seconds, images_per_s; /* of the whole training; of its last line */
+    double seconds, images_per_s; /* of the whole training */
+    double step, counted, waited; /* so far: the last step, steps, and steps by images_per_s */
     const char **warning;         /* [n_warnings] of the last evaluation */
     int n_warnings, earlier;      /* earlier: of the evaluations before it */
     const char *note;             /* why it is these features; NULL: none */

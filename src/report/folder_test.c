@@ -34,12 +34,14 @@ static void test_run(void **state) {
     write_run("path,cluster,distance,boundary,label\n"
               "a.png,0,0.5,0.25,1\n\"b,\"\"c\"\"\nd.png\",2,1e-3,1.5,-1\nx#1,1,0,0,0\n",
               3);
-    put("log.jsonl", "{\"step\":1,\"epoch\":0.5,\"loss\":-1.5,\"lr\":0.1,\"seconds\":2}\n"
-                     "{\"epoch\":1,\"objective\":3,\"nmi\":0.4,\"acc\":0.5,\"ari\":0.3}\n"
-                     "{\"epoch\":1,\"warning\":\"warning: old\"}\n"
-                     "{\"epoch\":3,\"objective\":2,\"nmi\":0.6,\"acc\":0.7,\"ari\":0.5,"
-                     "\"neighbor_agreement\":0.8,\"modularity\":0.7,\"gap\":0.01}\n"
-                     "{\"epoch\":3,\"warning\":\"warning: new\"}\n{\"epoch\":4,\"nm");
+    put("log.jsonl",
+        "{\"step\":1,\"epoch\":0.5,\"loss\":-1.5,\"lr\":0.1,\"images_per_s\":50,\"seconds\":2}\n"
+        "{\"step\":4,\"epoch\":2,\"images_per_s\":300,\"seconds\":3}\n"
+        "{\"epoch\":1,\"objective\":3,\"nmi\":0.4,\"acc\":0.5,\"ari\":0.3}\n"
+        "{\"epoch\":1,\"warning\":\"warning: old\"}\n"
+        "{\"epoch\":3,\"objective\":2,\"nmi\":0.6,\"acc\":0.7,\"ari\":0.5,"
+        "\"neighbor_agreement\":0.8,\"modularity\":0.7,\"gap\":0.01}\n"
+        "{\"epoch\":3,\"warning\":\"warning: new\"}\n{\"epoch\":4,\"nm");
     put("data.json", "{\"path\":\"/p\",\"kind\":\"image folder\",\"skipped\":2,\"width\":[1,2],"
                      "\"height\":[3,4],\"channels\":3,\"classes\":[\"cat\",\"5\"]}");
     assert_ok(folder_open(here(), &f));
@@ -56,6 +58,8 @@ static void test_run(void **state) {
     assert_true(f.log.agreement.n == 1 && f.log.agreement.x[0] == 3 && f.log.agreement.y[0] == 0.8);
     assert_true(f.log.modularity.n == 1 && f.log.modularity.y[0] == 0.7);
     assert_true(f.log.gap.n == 1 && f.log.gap.y[0] == 0.01);
+    /* over all steps: one at 50 and three at 300 images per second make four at 133 */
+    assert_float_equal(f.log.images_per_s, 4 / (1 / 50.0 + 3 / 300.0), 1e-4);
     assert_int_equal(f.log.n_warnings, 1);
     assert_int_equal(f.log.earlier, 1);
     assert_string_equal(f.log.warning[0], "new");

@@ -1,4 +1,5 @@
-/* budget.c: how many epochs fit into a given time: time everything once, then add up. */
+/* budget.c: how many epochs fit into a given time: time everything once, then add up; and once more
+ * when a tenth is over, since the machine may have been busier, or less so, during the trial. */
 #include "run/run.h"
 
 #include "base/clock.h"
@@ -8,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int scaled(int value, int of, int to) {
     return (int)floor((double)value * to / (of > 0 ? of : 1) + 0.5);
@@ -31,18 +33,11 @@ static train_options lasting(const train_options *o, int epochs) {
     return out;
 }
 
-/* Seconds that each thing takes. */
-typedef struct costs {
-    double epoch[2];             /* the steps of an epoch of stage 1, of stage 2 */
-    double cluster, choose;      /* embedding included; what choosing K adds */
-    double evaluate, keep, save; /* at the end of an epoch */
-    double results;              /* at the end of the run */
-} costs;
-
-/* Of a whole run: the steps of every epoch, and what its end asks for. */
-static double duration(const costs *c, train_options o) {
+/* Of a run from an epoch on (0: of all of it): the steps of every epoch, and what its end asks for.
+ */
+static double duration(const budget_costs *c, train_options o, int from) {
     double sum = c->results;
-    for (int done = 0; done <= last_epoch(&o); done++) {
+    for (int done = from ? from + 1 : 0; done <= last_epoch(&o); done++) {
         epoch_plan plan = plan_epoch_end(&o, done);
         if (done) sum += c->epoch[stage_of(&o, done - 1) - 1];
         if (plan.cluster) sum += c->cluster;
@@ -91,7 +86,7 @@ done:
 
 /* Times everything once, with a temporary trainer: steps of both stages, a clustering, an
  * evaluation, a checkpoint. */
-static int time_all(run *r, costs *c) {
+static int time_all(run *r, budget_costs *c) {
     int rc = 0;
     trainer *t = NULL;
     evaluation e;
@@ -132,28 +127,94 @@ done:
     return rc;
 }
 
+/* The seconds that are left for training and results.  Some slack: the machine may get busier. */
+static double seconds_left(const run *r, double share) {
+    double left = share * (r->to->budget - (clock_now() - r->began));
+    if (r->to->no_report) return left;
+    return fmax(left / 2, left - report_seconds(r->store.n, r->c->dev->threads));
+}
+
 /* Chooses the epochs so that everything, from opening the images to the last file, takes the time
  * given. */
 int run_fit_budget(run *r) {
     int rc = 0, low = 2, high;
-    costs c = {0};
-    TRY(time_all(r, &c));
-    /* some slack: the machine may get busier than it was just now */
-    double left = 0.95 * (r->to->budget - (clock_now() - r->began));
-    if (!r->to->no_report)
-        left = fmax(left / 2, left - report_seconds(r->store.n, r->c->dev->threads));
+    TRY(time_all(r, &r->costs));
+    double left = seconds_left(r, 0.95);
     for (high = 4; high < 1000000; high *= 2) {
-        if (duration(&c, lasting(&r->o, high)) > left) break;
+        if (duration(&r->costs, lasting(&r->o, high), 0) > left) break;
         low = high;
     }
     while (high - low > 1) { /* more epochs take longer */
         int middle = low + (high - low) / 2;
-        if (duration(&c, lasting(&r->o, middle)) <= left)
+        if (duration(&r->costs, lasting(&r->o, middle), 0) <= left)
             low = middle;
         else
             high = middle;
     }
     r->o = lasting(&r->o, low);
+    /* measured again after a tenth, unless that is no whole epoch or not in stage 1 */
+    r->measure_again = !r->to->from && r->o.stage1_epochs > r->o.epochs / 10 ? r->o.epochs / 10 : 0;
+done:
+    return rc;
+}
+
+/* The plan for another number of epochs, when `done` of them are over.  What these depended on stays:
+ * warmup, intervals, what has begun. */
+static train_options replanned(const train_options *o, int done, int epochs) {
+    train_options out = *o;
+    int whole = o->epochs;
+    out.stage1_epochs = at_least(scaled(o->stage1_epochs, whole, epochs), done);
+    out.relax_epochs = scaled(o->relax_epochs, whole, epochs);
+    if (o->prototype_epoch >= done)
+        out.prototype_epoch = at_least(scaled(o->prototype_epoch, whole, epochs), done);
+    if (o->early_epoch >= done)
+        out.early_epoch = at_least(scaled(o->early_epoch, whole, epochs), done);
+    out.replan_epoch = done;
+    out.replan_from = whole;
+    out.epochs = epochs;
+    return out;
+}
+
+bool budget_again(const budget_costs *c, double slower, double left, int done, train_options *o) {
+    budget_costs now = *c;
+    double *each = (double *)&now;
+    for (size_t i = 0; i < sizeof now / sizeof *each; i++) each[i] *= slower;
+    int low = done + 1, high = low + 1;
+    while (high < 1000000 && duration(&now, replanned(o, done, high), done) <= left) high *= 2;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (duration(&now, replanned(o, done, middle), done) <= left)
+            low = middle;
+        else
+            high = middle;
+    }
+    /* a plan that still fits stays: what it promised is what is trained */
+    if (abs(low - o->epochs) <= at_least(o->epochs / 20, 1)) return false;
+    *o = replanned(o, done, low);
+    return true;
+}
+
+int run_measure_again(run *r, int done) {
+    int rc = 0;
+    trainer *t = r->t;
+    bool other = false;
+    if (r->leads && r->timed > 0) {
+        double epoch = r->stepping / (double)r->timed * (double)t->steps;
+        other =
+            budget_again(&r->costs, epoch / r->costs.epoch[0], seconds_left(r, 0.97), done, &r->o);
+    }
+    TRY(ranks_broadcast(r->ranks, &r->o, sizeof r->o));
+    TRY(ranks_broadcast(r->ranks, &other, sizeof other));
+    if (!other) return 0;
+    char line[160];
+    snprintf(line, sizeof line, "measured again: %d epochs fit the budget, %d of them in stage 1",
+             r->o.epochs, r->o.stage1_epochs);
+    run_message(r, line);
+    /* an older checkpoint resumes under either plan: both have the same schedule up to here */
+    TRY(run_save(r));
+    if (r->leads) TRY(settings_write(&r->o, run_path(r, "options.yaml")));
+    t->o = r->o;
+    TRY(trainer_seek(t)); /* views ahead know where stage 1 ends */
 done:
     return rc;
 }

@@ -150,6 +150,7 @@ static int close_epoch(run *r, int done_epochs) {
     if (plan.save) TRY(run_save(r));
     /* after the checkpoint: an older one must not resume with a K chosen later */
     if (plan.choose && r->leads) TRY(settings_write(&r->o, run_path(r, "options.yaml")));
+    if (done_epochs > 0 && done_epochs == r->measure_again) TRY(run_measure_again(r, done_epochs));
 done:
     return rc;
 }
@@ -195,6 +196,7 @@ int run_loop(run *r) {
     while (true) {
         int64_t epoch = t->step / t->steps;
         if (t->step % t->steps == 0 && r->state.closed < epoch) TRY(close_epoch(r, (int)epoch));
+        total = t->steps * last_epoch(&t->o); /* a budget may have changed it */
         if (t->step == total) break;
         TRY(stop_if_asked(r));
         step_values at;

@@ -2,7 +2,9 @@
  * mean loss, the compact form, the settings that a budget chose, the boundary in labels.csv. */
 #include "base/csv.h"
 #include "base/tensors.h"
+#include "run/run.h"
 #include "settings/settings.h"
+#include "train/schedule.h"
 #include "train/train_test_help.h"
 
 #include <jansson.h>
@@ -387,8 +389,74 @@ static void a_budget_keeps_proportions(void **state) {
     /* each rounded to the nearest epoch */
     assert_true(fabs(o.stage1_epochs - 0.6 * o.epochs) <= 0.5);
     assert_true(fabs(o.relax_epochs - 0.4 * o.epochs) <= 0.5);
-    assert_true(o.eval_every >= 1 && fabs(o.eval_every - 0.5 * o.epochs) <= 0.5);
-    assert_true(o.checkpoint_every >= 1 && fabs(o.checkpoint_every - 0.5 * o.epochs) <= 0.5);
+    /* intervals stay those of the first plan */
+    double first = o.replan_epoch ? o.replan_from : o.epochs;
+    assert_true(o.eval_every >= 1 && fabs(o.eval_every - 0.5 * first) <= 0.5);
+    assert_true(o.checkpoint_every >= 1 && fabs(o.checkpoint_every - 0.5 * first) <= 0.5);
+    conr_settings_free(s);
+}
+
+/* Measured again after a tenth: the plan stays if it still fits, else the rest of the time is spent;
+ * steps that were taken keep their schedule, so that options.yaml repeats the whole run. */
+static void a_budget_is_measured_again(void **state) {
+    (void)state;
+    static const double slower[] = {1, 1.04, 0.5, 2, 50};
+    static const int expected[] = {100, 100, 190, 55, 11};
+    /* nothing but steps, one second per epoch: 90 of them are left */
+    budget_costs c = {.epoch = {1, 1}};
+    conr_settings *s = test_settings("byol");
+    s->o.epochs = 100, s->o.stage1_epochs = 60, s->o.warmup_epochs = 5, s->o.relax_epochs = 40;
+    s->o.average_fixed = false;
+    for (size_t i = 0; i < sizeof slower / sizeof *slower; i++) {
+        train_options o = s->o;
+        bool changed = budget_again(&c, slower[i], 90.5, 10, &o);
+        assert_int_equal(changed, expected[i] != 100);
+        assert_in_range(o.epochs, expected[i] - 1, expected[i] + 1);
+        if (!changed) assert_memory_equal(&o, &s->o, sizeof o);
+        assert_true(o.stage1_epochs >= 10 && o.stage1_epochs <= o.epochs);
+        assert_ok(settings_check(&o));
+        for (int step = 0; step < 70; step++) { /* seven steps per epoch */
+            step_values before, after;
+            schedule_at(&s->o, step, 7, &before);
+            schedule_at(&o, step, 7, &after);
+            assert_memory_equal(&before, &after, sizeof before);
+        }
+        if (changed && o.epochs > 20) { /* and the rest comes down to the end, as always */
+            step_values end;
+            schedule_at(&o, 7 * o.epochs - 1, 7, &end);
+            double rate = 0.5 * (1 + cos(3.14159265358979 * (o.epochs - 5.0) / o.epochs));
+            assert_float_equal(end.lr[0], o.lr * rate * o.stage2_lr, 1e-6);
+        }
+    }
+    conr_settings_free(s);
+}
+
+/* A run whose options.yaml has a plan that changed is repeated by it, and resumed, bit for bit. */
+static void a_changed_plan_repeats(void **state) {
+    (void)state;
+    conr_settings *s = test_settings("byol");
+    conr_train_result r;
+    watch none = {0};
+    const char *first = folder("planned");
+    assert_ok(conr_settings_set(s, "epochs", "40"));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "30"));
+    assert_ok(conr_settings_set(s, "until", "3"));
+    assert_ok(conr_settings_set(s, "checkpoint_every", "1"));
+    assert_ok(conr_settings_set(s, "eval_every", "0"));
+    assert_ok(train(s, (conr_train_options){.out = first, .no_report = 1}, &none, &r));
+    /* the plan changes after epoch 3 */
+    assert_ok(conr_settings_set(s, "epochs", "6"));
+    assert_ok(conr_settings_set(s, "stage1_epochs", "4"));
+    assert_ok(conr_settings_set(s, "until", "0"));
+    assert_ok(conr_settings_set(s, "replan_epoch", "3"));
+    assert_ok(conr_settings_set(s, "replan_from", "40"));
+    char rest[400], whole[400];
+    snprintf(rest, sizeof rest, "%s", folder("rest"));
+    snprintf(whole, sizeof whole, "%s", folder("whole-plan"));
+    assert_ok(
+        train(s, (conr_train_options){.out = rest, .from = first, .no_report = 1}, &none, &r));
+    assert_ok(train(s, (conr_train_options){.out = whole, .no_report = 1}, &none, &r));
+    assert_same_results(rest, whole);
     conr_settings_free(s);
 }
 
@@ -403,6 +471,8 @@ int main(void) {
         cmocka_unit_test(the_boundary),
         cmocka_unit_test(a_failed_report),
         cmocka_unit_test(a_budget_keeps_proportions),
+        cmocka_unit_test(a_budget_is_measured_again),
+        cmocka_unit_test(a_changed_plan_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

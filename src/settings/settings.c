@@ -149,6 +149,12 @@ int settings_check(const train_options *o) {
     if (o->stage1_epochs > o->epochs)
         return fail(CONR_EINVAL, "stage1_epochs %d: more than the %d epochs; make it smaller",
                     o->stage1_epochs, o->epochs);
+    if (o->replan_epoch &&
+        (o->replan_epoch > o->stage1_epochs || o->replan_from <= o->replan_epoch))
+        return fail(
+            CONR_EINVAL,
+            "replan_epoch %d: must be in stage 1 and below replan_from (%d); leave both out",
+            o->replan_epoch, o->replan_from);
     if (o->until > o->epochs)
         return fail(CONR_EINVAL,
                     "until %d: there are only %d epochs; make it smaller, or set epochs", o->until,

@@ -51,6 +51,8 @@
     X(T, INT, batch, 256, 2, 1000000, "images per step, over all ranks") \
     X(T, INT, epochs, 1000, 1, 1000000, "passes over the images, both stages together") \
     X(T, INT, until, 0, 0, 1000000, "stop after this epoch, with the schedules of the full run; 0: run all epochs") \
+    X(T, INT, replan_epoch, 0, 0, 1000000, "until this epoch the schedules are those of replan_from epochs; --budget sets it; 0: never") \
+    X(T, INT, replan_from, 0, 0, 1000000, "the number of epochs that was planned until replan_epoch") \
     X(T, INT, stage1_epochs, 800, 0, 1000000, "epochs of stage 1, the plain framework; at most epochs") \
     X(T, FLOAT, warmup_epochs, 50, 0, 1e6, "epochs over which the learning rate rises") \
     X(T, FLOAT, lr, 0.05, 0, 1000, "learning rate at its peak") \

@@ -15,10 +15,10 @@ double schedule_fraction(const train_options *o, int epoch) {
 }
 
 /* m of the target in stage 1, and in stage 2 unless that has its own. */
-static double moving_average(const train_options *o, double e, int64_t steps) {
-    double m = o->average, memory = o->average_share * o->epochs * (double)steps;
+static double moving_average(const train_options *o, double e, int epochs, int64_t steps) {
+    double m = o->average, memory = o->average_share * epochs * (double)steps;
     if (o->average_share > 0) return 1 - 1 / fmin(fmax(memory, 10), 250);
-    return o->average_fixed ? m : 1 - (1 - m) * (1 + cos(PI * e / o->epochs)) / 2;
+    return o->average_fixed ? m : 1 - (1 - m) * (1 + cos(PI * e / epochs)) / 2;
 }
 
 static double weight_decay(const train_options *o, int64_t steps) {
@@ -29,12 +29,13 @@ static double weight_decay(const train_options *o, int64_t steps) {
 
 void schedule_at(const train_options *o, int64_t step, int64_t steps, step_values *out) {
     int epoch = (int)(step / steps);
+    int epochs = epoch < o->replan_epoch ? o->replan_from : o->epochs; /* as planned at that step */
     bool stage2 = stage_of(o, epoch) == 2;
     double e = (double)(step + 1) / (double)steps, warm = o->warmup_epochs;
-    double rate = e <= warm ? e / warm : 0.5 * (1 + cos(PI * (e - warm) / o->epochs));
+    double rate = e <= warm ? e / warm : 0.5 * (1 + cos(PI * (e - warm) / epochs));
     double own = o->predictor_lr_fixed ? 1 : rate;
     bool own_average = stage2 && o->stage2_average > 0;
-    double m = own_average ? o->stage2_average : moving_average(o, e, steps);
+    double m = own_average ? o->stage2_average : moving_average(o, e, epochs, steps);
     double keep = floor(o->batch * (stage2 ? schedule_fraction(o, epoch) : 1) + 1e-9);
     *out = (step_values){
         .lr = {(float)(o->lr * rate * (stage2 ? o->stage2_lr : 1)),
