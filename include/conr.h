@@ -929,6 +929,21 @@ CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *fe
                                    int64_t d, const char *const *names,
                                    const conr_features_options *o, conr_features_result *result);
 
+/* A training with a budget on a CPU may be worth less than the built-in descriptor.  *kept: the
+ * seconds of the budget to hold back for clusters of the descriptor; 0: none, since there is a GPU,
+ * or several processes, or no budget.  Fails if OUT/training exists, where the training may have to
+ * move. */
+CONR_API int conr_budget_keep(const conr *c, const conr_images *images, const char *out,
+                              double budget, double *kept);
+
+enum { CONR_NOTE_SIZE = 512 };
+/* After such a training, if its baseline has descriptor_confirmed: the run o->out becomes one of the
+ * descriptor, with `note` saying why in its log and report, and the training moves to OUT/training.
+ * If it fails, all is as it was.  o->note is ignored. */
+CONR_API int conr_use_descriptor(conr *c, conr_images *images, const conr_baseline *b,
+                                 const conr_features_options *o, conr_features_result *result,
+                                 char note[CONR_NOTE_SIZE]);
+
 /* Clusters the embeddings of a finished run again, into another folder: another K, another method,
  * nothing trained.  What embeds new images or features goes along.  o->refine must be "none" or
  * "auto"; o->from and o->selection are ignored. */
