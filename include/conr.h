@@ -440,7 +440,7 @@ CONR_API int conr_choose_method(conr *c, const float *features, int64_t n, int64
  * easier to tell apart (docs/log/features.md has what it gains).
  *   - Unit rows become principal components, at most 256 of them, times a linear map: components
  *     are divided by a power of their deviation, and Fisher's discriminants of the clusters found
- *     there may follow.  Which of these is best is judged without labels, by how well the clusters
+ *     there follow if there are three clusters or more.  Which of these is best is judged without labels, by how well the clusters
  *     agree with the neighborhoods.
  *   - Linear(hidden) - BN - ReLU - Linear(width) starts as the identity and is trained by CoNR,
  *     BYOL's way: rows that lack some components are pulled towards themselves and their neighbors.
@@ -887,7 +887,8 @@ typedef struct conr_features_options {
     const char
         *method; /* "kmeans", "graph" (conr_graph), or "auto": by signs that need no labels */
     const char *refine; /* "conaff": train a head on the features first (conr_refine); "none"; or
-                           "auto": conaff, but none for the descriptor */
+                           "auto": conaff if neighbors confirm its clusters better than those of
+                           the features as given; none for the descriptor */
     int clusters;       /* K; 0: estimate it (conr_choose_clusters), */
     int low, high;      /* from low to high; a high above n is cut to n */
     int restarts;       /* of k-means */

@@ -165,7 +165,12 @@ cmp -s again.npy run/embeddings.npy || complain "embed gives the rows of the run
 
 # ---- by a head, by the graph, by the descriptor: the rows of the run get the embeddings and clusters
 # of the run, new rows the clusters of their class
-ok cluster photos --features f.npy --clusters 3 --method kmeans --no-report --out head # refined by default
+# by default refined only if that helps, and here k-means finds everything
+timeout -s KILL 60 "$conr" cluster photos --features f.npy --clusters 3 --method kmeans --threads 2 --out chosen >out 2>err </dev/null || complain "chosen: $(cat err)"
+grep -qE 'not refined: neighbors confirm the clusters of refined features to 0\.[0-9]+, of the features as given to 0\.[0-9]+' err || complain "it is not said why nothing was refined: $(cat err)"
+grep -q '^refine: none$' chosen/options.yaml && grep -q '"event":"refine","taken":"none"' chosen/log.jsonl && grep -q 'Not refined: neighbors confirm' chosen/report.html ||
+    complain "the choice is not recorded: $(grep refine chosen/options.yaml)"
+ok cluster photos --features f.npy --clusters 3 --refine conaff --method kmeans --no-report --out head
 grep -q '^refine: conaff$' head/options.yaml && has head head.safetensors || complain "features were not refined: $(grep refine head/options.yaml)"
 ok cluster photos --features f.npy --clusters 3 --refine none --method graph --no-report --out graph
 says "NMI 1.0000  ACC 1.0000" cluster photos --features hog --clusters 3 --out hog
