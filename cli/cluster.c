@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const flag flags[] = {
     {"clusters", "K", NULL, "number of clusters; auto or auto:LOW-HIGH: estimate it after stage 1"},
@@ -135,64 +134,24 @@ static void print_next(const arguments *a, int usual_epochs, const conr_train_re
 
 /* ---- the better of training and descriptor --------------------------------------------------- */
 
-/* The share of a budget that is kept for clusters of the descriptor, should they be better: on a
- * CPU, where a short training often loses.  Seconds; 0: the training's are the result. */
-static double kept_back(const conr *c, const conr_images *m, double budget) {
-    const double each = 2.5e-3; /* seconds of a core: decoding, describing, clusters, report */
-    int threads, ranks;
-    conr_images_info i;
-    conr_images_about(m, &i);
-    conr_rank(&ranks);
-    if (ranks > 1 || sscanf(conr_device(c), "cpu, %d", &threads) != 1) return 0;
-    double all = each * (double)i.n / threads;
-    return all < budget / 3 ? all : budget / 3;
-}
-
-/* Refuses a folder in which a training could not be set aside, before it begins. */
-static int check_aside(const char *out) {
-    struct stat about;
-    char *training = path_in(out, "training");
-    int rc = stat(training, &about) == 0
-                 ? failed("%s: exists, and with --budget a training may have to move there; give "
-                          "another --out",
-                          training)
-                 : EXIT_OK;
-    free(training);
-    return rc;
-}
-
 /* The run becomes one of the descriptor; the training moves into a folder of its own in there. */
 static int use_descriptor(const arguments *a, conr *c, conr_images *m, const conr_settings *s,
                           const conr_images_options *io, const conr_train_result *trained) {
-    const conr_baseline *b = &trained->baseline;
     conr_features_options o = conr_features_defaults();
     conr_features_result result = {0};
-    char note[512], *training = path_in(flag_text(a, "out"), "training");
+    char note[CONR_NOTE_SIZE];
     int rc;
-    snprintf(note, sizeof note,
-             "The clusters are the built-in descriptor's: in the time given, the training did not "
-             "beat it (its features confirm the descriptor's clusters to %.3f, the descriptor "
-             "confirms the training's only to %.3f). The training's clusters and model are in the "
-             "folder `training` of this run.",
-             b->descriptor.confirmed, b->training.confirmed);
     o.out = flag_text(a, "out");
     o.clusters = trained->clusters;
     o.seed = (uint64_t)setting_number(s, "seed");
     o.restarts = (int)setting_number(s, "restarts");
     o.selection = *io;
     o.no_report = flag_on(a, "no-report");
-    o.note = note;
-    if ((rc = run_move(o.out, training)) == EXIT_OK) {
-        int code = conr_cluster_features(c, m, NULL, 0, 0, NULL, &o, &result);
-        progress_end();
-        if (code < 0) rc = library_error();
-        if (code < 0 && run_move(training, o.out) == EXIT_OK) /* over what little is there */
-            remove(training);
-    }
-    if (rc == EXIT_OK) rc = sort_run(a, c, m, o.out, result.clusters);
-    if (rc == EXIT_OK) rc = run_print_features(o.out, m, &result, note, flag_on(a, "json"));
-    free(training);
-    return rc;
+    rc = conr_use_descriptor(c, m, &trained->baseline, &o, &result, note);
+    progress_end();
+    if (rc < 0) return library_error();
+    if ((rc = sort_run(a, c, m, o.out, result.clusters))) return rc;
+    return run_print_features(o.out, m, &result, note, flag_on(a, "json"));
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
@@ -205,12 +164,16 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
     conr_images_options io;
     conr_images *m = NULL;
     char texts[2 * SETTING_SIZE];
+    double kept;
     int rc;
     o.out = flag_text(a, "out");
     o.no_report = flag_on(a, "no-report");
     recipe_images(wanted, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = settle(a, c, m, budget, s))) goto done;
-    double kept = kept_back(c, m, budget);
+    if (conr_budget_keep(c, m, o.out, budget, &kept) < 0) {
+        rc = library_error();
+        goto done;
+    }
     o.budget = budget - kept;
     if ((rc = run_train(c, src, m, s, &o, NULL, &result, NULL))) goto done;
     if (kept > 0 && result.baseline.descriptor_confirmed) {
@@ -268,8 +231,7 @@ static int run(const arguments *a) {
     if (!operand(a, 0)) return usage_error("SRC: is missing; give images, or --features F.npy");
     if ((rc = flag_int(a, "threads", 0, 1024, &threads)) ||
         (flag_on(a, "budget") && (rc = flag_seconds(a, "budget", &budget))) ||
-        (rc = run_refuse_begun(flag_text(a, "out"))) ||
-        (budget > 0 && (rc = check_aside(flag_text(a, "out")))) || (rc = sort_check(a)))
+        (rc = run_refuse_begun(flag_text(a, "out"))) || (rc = sort_check(a)))
         return rc;
     if (conr_settings_new(&wanted) < 0 || conr_settings_new(&s) < 0)
         rc = library_error();
@@ -303,14 +265,16 @@ const verb verb_cluster = {
         "With --features, somebody's features take the place of the training: row by row those of\n"
         "the images in the order of conr info SRC --paths, or those that --paths names.  A head "
         "is\n"
-        "trained on them (--refine conaff) and a method chosen (--method auto).  Without SRC "
-        "there\n"
-        "are no pictures.  conr assign then takes features.  --features hog describes the images\n"
-        "by gradients and colors, without a file or a training.  With --encoder, the features are\n"
-        "those of a pretrained network (docs/encoders.md), and conr assign takes images.  A "
-        "finished\n"
-        "RUN in place of SRC is clustered again, with another K or method; without --clusters and\n"
-        "--out its images are sorted as somebody edited them (conr open).\n"
+        "trained on them and kept if that helps (--refine auto), and a method chosen (--method\n"
+        "auto), both by signs that need no labels.  Without SRC there are no pictures.  conr\n"
+        "assign then takes features.  --features hog describes the images by gradients and "
+        "colors,\n"
+        "without a file or a training.  With --encoder, the features are those of a pretrained\n"
+        "network (docs/encoders.md), and conr assign takes images.  A finished RUN in place of "
+        "SRC\n"
+        "is clustered again, with another K or method; without --clusters and --out its images "
+        "are\n"
+        "sorted as somebody edited them (conr open).\n"
         "\nExample: conr cluster photos/ --clusters auto --budget 30m --out runs/photos\n"
         "         conr cluster photos/ --features f.npy --clusters 10 --out runs/features\n"
         "         conr cluster photos/ --features hog --clusters 10 --out runs/hog\n"

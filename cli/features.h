@@ -9,7 +9,7 @@
 #define FEATURES_FLAGS                                                                             \
     {"features", "F.npy|hog", NULL, "cluster these in place of training; hog: the built-in descriptor"}, \
     {"paths", "P.txt", NULL, "the image of each row of F.npy, one path per line; default: as info --paths"}, \
-    {"refine", "WORD", NULL, "conaff: train a head on the features first; none; auto (default): conaff, none for hog"}, \
+    {"refine", "WORD", NULL, "conaff: train a head on the features first; none; auto (default): conaff if neighbors confirm its clusters better; none for hog"}, \
     {"method", "WORD", NULL, "with --features or RUN: kmeans, graph or auto (default)"}
 /* clang-format on */
 

@@ -4,7 +4,6 @@
 #include "data.h"
 #include "progress.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -133,38 +132,6 @@ int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
     free(data);
     free(run);
     return EXIT_INTERRUPTED;
-}
-
-/* A file that a training writes into its folder; a user may keep others there. */
-static bool is_of_run(const char *name) {
-    static const char *const names[] = {"options.yaml",   "log.jsonl",     "model.safetensors",
-                                        "embeddings.npy", "centroids.npy", "labels.csv",
-                                        "data.json",      "report.html",   "engines.txt"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) return true;
-    return !strncmp(name, "checkpoint", 10) || !strncmp(name, "compact-", 8);
-}
-
-static int move_one(const char *run, const char *name, const char *to) {
-    char *old = path_in(run, name), *new = path_in(to, name);
-    int rc = rename(old, new) == 0 ? EXIT_OK
-                                   : failed("%s: cannot be moved to %s: %s; check the folder", old,
-                                            to, strerror(errno));
-    free(old);
-    free(new);
-    return rc;
-}
-
-int run_move(const char *run, const char *to) {
-    struct dirent *e;
-    int rc = EXIT_OK;
-    mkdir(to, 0777);
-    DIR *d = opendir(run);
-    if (!d) return failed("%s: %s; check the folder", run, strerror(errno));
-    while (rc == EXIT_OK && (e = readdir(d)))
-        if (is_of_run(e->d_name)) rc = move_one(run, e->d_name, to);
-    closedir(d);
-    return rc == EXIT_OK ? move_one(run, "DONE", to) : rc;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */

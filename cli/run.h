@@ -27,10 +27,6 @@ int run_last_scores(const char *run, json_t **out);
 int run_train(conr *c, const char *src, conr_images *m, const conr_settings *s,
               const conr_train_options *o, const char *again, conr_train_result *out, int *why);
 
-/* Moves the files of a run into another folder, which is created if it is missing; the one that
- * marks it as finished comes last.  0, or EXIT_FAILED after a message. */
-int run_move(const char *run, const char *to);
-
 /* Prints the result of a training, as text or as JSON.  0, or an exit code after a message. */
 int run_print(const char *run, const conr_images *m, const conr_train_result *r, bool json);
 

@@ -452,7 +452,7 @@ CONR_API int conr_choose_method(conr *c, const float *features, int64_t n, int64
  * easier to tell apart (docs/log/features.md has what it gains).
  *   - Unit rows become principal components, at most 256 of them, times a linear map: components
  *     are divided by a power of their deviation, and Fisher's discriminants of the clusters found
- *     there may follow.  Which of these is best is judged without labels, by how well the clusters
+ *     there follow if there are three clusters or more.  Which of these is best is judged without labels, by how well the clusters
  *     agree with the neighborhoods.
  *   - Linear(hidden) - BN - ReLU - Linear(width) starts as the identity and is trained by CoNR,
  *     BYOL's way: rows that lack some components are pulled towards themselves and their neighbors.
@@ -899,7 +899,8 @@ typedef struct conr_features_options {
     const char
         *method; /* "kmeans", "graph" (conr_graph), or "auto": by signs that need no labels */
     const char *refine; /* "conaff": train a head on the features first (conr_refine); "none"; or
-                           "auto": conaff, but none for the descriptor */
+                           "auto": conaff if neighbors confirm its clusters better than those of
+                           the features as given; none for the descriptor */
     int clusters;       /* K; 0: estimate it (conr_choose_clusters), */
     int low, high;      /* from low to high; a high above n is cut to n */
     int restarts;       /* of k-means */
@@ -940,6 +941,21 @@ typedef struct conr_features_result {
 CONR_API int conr_cluster_features(conr *c, conr_images *images, const float *features, int64_t n,
                                    int64_t d, const char *const *names,
                                    const conr_features_options *o, conr_features_result *result);
+
+/* A training with a budget on a CPU may be worth less than the built-in descriptor.  *kept: the
+ * seconds of the budget to hold back for clusters of the descriptor; 0: none, since there is a GPU,
+ * or several processes, or no budget.  Fails if OUT/training exists, where the training may have to
+ * move. */
+CONR_API int conr_budget_keep(const conr *c, const conr_images *images, const char *out,
+                              double budget, double *kept);
+
+enum { CONR_NOTE_SIZE = 512 };
+/* After such a training, if its baseline has descriptor_confirmed: the run o->out becomes one of the
+ * descriptor, with `note` saying why in its log and report, and the training moves to OUT/training.
+ * If it fails, all is as it was.  o->note is ignored. */
+CONR_API int conr_use_descriptor(conr *c, conr_images *images, const conr_baseline *b,
+                                 const conr_features_options *o, conr_features_result *result,
+                                 char note[CONR_NOTE_SIZE]);
 
 /* Clusters the embeddings of a finished run again, into another folder: another K, another method,
  * nothing trained.  What embeds new images or features goes along.  o->refine must be "none" or

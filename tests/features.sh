@@ -4,32 +4,7 @@
 set -u
 conr=$(realpath "$1")
 command -v python3 >/dev/null || exit 77
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-complain() { echo "$*" | head -c 1000; echo; failures=$((failures + 1)); }
-# ok ARGS...: succeeds
-ok() { timeout -s KILL 60 "$conr" "$@" --quiet --threads 2 >out 2>err </dev/null || complain "conr $*: exit $?: $(cat err)"; }
-# says TEXT ARGS...: succeeds and prints TEXT
-says() {
-    local text=$1
-    shift
-    ok "$@"
-    grep -qF -- "$text" out || complain "conr $*: lacks '$text': $(cat out)"
-}
-# refused CODE TEXT ARGS...: exits with CODE and one line of error that contains TEXT
-refused() {
-    local code=$1 text=$2 got
-    shift 2
-    timeout -s KILL 60 "$conr" "$@" --quiet --threads 2 >out 2>err </dev/null
-    got=$?
-    [ "$got" = "$code" ] || complain "conr $*: exit $got, not $code: $(cat err)"
-    [ "$(wc -l <err)" = 1 ] && grep -qE '^conr: .+; .+' err && grep -qF -- "$text" err ||
-        complain "conr $*: not one line with '$text': $(cat err)"
-}
-# has RUN FILE...: the run has these files
-has() { local run=$1 f; shift; for f in "$@"; do [ -s "$run/$f" ] || complain "$run has no $f"; done; }
+. "$(dirname "$0")/expect.sh"
 
 # Three classes of 20 images; features that separate them, in the order of the images, as every
 # kind of file; the same rows shuffled with their paths; new rows; broken ones.
@@ -190,7 +165,12 @@ cmp -s again.npy run/embeddings.npy || complain "embed gives the rows of the run
 
 # ---- by a head, by the graph, by the descriptor: the rows of the run get the embeddings and clusters
 # of the run, new rows the clusters of their class
-ok cluster photos --features f.npy --clusters 3 --method kmeans --no-report --out head # refined by default
+# by default refined only if that helps, and here k-means finds everything
+timeout -s KILL 60 "$conr" cluster photos --features f.npy --clusters 3 --method kmeans --threads 2 --out chosen >out 2>err </dev/null || complain "chosen: $(cat err)"
+grep -qE 'not refined: neighbors confirm the clusters of refined features to 0\.[0-9]+, of the features as given to 0\.[0-9]+' err || complain "it is not said why nothing was refined: $(cat err)"
+grep -q '^refine: none$' chosen/options.yaml && grep -q '"event":"refine","taken":"none"' chosen/log.jsonl && grep -q 'Not refined: neighbors confirm' chosen/report.html ||
+    complain "the choice is not recorded: $(grep refine chosen/options.yaml)"
+ok cluster photos --features f.npy --clusters 3 --refine conaff --method kmeans --no-report --out head
 grep -q '^refine: conaff$' head/options.yaml && has head head.safetensors || complain "features were not refined: $(grep refine head/options.yaml)"
 ok cluster photos --features f.npy --clusters 3 --refine none --method graph --no-report --out graph
 says "NMI 1.0000  ACC 1.0000" cluster photos --features hog --clusters 3 --out hog

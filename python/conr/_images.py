@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import numpy as np
 
 from ._arrays import as_numpy, taken
-from ._library import CImagesInfo, Context, InvalidError, check, integer, lib, text
+from ._library import CImagesInfo, CImagesOptions, Context, InvalidError, check, integer, lib, text
 
 
 def _array_of(x: Any) -> np.ndarray:
@@ -57,8 +57,8 @@ def _on_disk(source: Any) -> Iterator[str]:
 class Images:
     """Open images; created by `opened`."""
 
-    def __init__(self, c: Context, handle: c_void_p) -> None:
-        self.c, self.handle = c, handle
+    def __init__(self, c: Context, handle: c_void_p, selection: CImagesOptions) -> None:
+        self.c, self.handle, self.selection = c, handle, selection
 
     def about(self) -> Dict[str, Any]:
         i = CImagesInfo()
@@ -100,7 +100,7 @@ def opened(c: Context, source: Any, *, split: str = "", classes: str = "", coars
         check(lib.conr_images_open(c.handle, text(path, "path"), byref(o), c.on_count, None,
                                    byref(handle)))
         try:
-            yield Images(c, handle)
+            yield Images(c, handle, o)
         finally:
             lib.conr_images_close(handle)
 

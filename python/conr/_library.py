@@ -217,6 +217,7 @@ OnProgress = CFUNCTYPE(c_int, POINTER(CProgress), c_void_p)
 OnCount = CFUNCTYPE(c_int, c_int64, c_int64, c_void_p)
 OnChoice = CFUNCTYPE(None, c_char_p, c_char_p, c_char_p, c_void_p)
 
+NOTE_SIZE = 512  # CONR_NOTE_SIZE
 METRICS = {"cosine": 0, "euclidean": 1}
 
 # ---- the functions: name, result, arguments.  Arrays are passed as addresses. --------------------
@@ -296,6 +297,12 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
     "conr_cluster_features": (c_int, [_handle, _handle, _array, c_int64, c_int64,
                                       POINTER(c_char_p), POINTER(CFeaturesOptions),
                                       POINTER(CFeaturesResult)]),
+    "conr_budget_keep": (c_int, [_handle, _handle, c_char_p, c_double, POINTER(c_double)]),
+    "conr_use_descriptor": (c_int, [_handle, _handle, POINTER(CBaseline),
+                                    POINTER(CFeaturesOptions), POINTER(CFeaturesResult),
+                                    c_char_p]),
+    "conr_encoder_open": (c_int, [_handle, c_char_p, POINTER(c_char_p), POINTER(_handle)]),
+    "conr_encoder_close": (None, [_handle]),
     "conr_is_features_run": (c_int, [c_char_p]),
     "conr_clustering_open": (c_int, [_handle, c_char_p, POINTER(_handle)]),
     "conr_clustering_close": (None, [_handle]),

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from ctypes import byref
+from ctypes import byref, c_double, create_string_buffer
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
@@ -19,9 +19,10 @@ from . import _html
 from ._arrays import address, matrix
 from ._encode import encode, is_features
 from ._images import Images, is_path, opened, thumbnails
-from ._library import (CBaseline, CBaselineSide, CFeaturesResult, CReportOptions, CScores,
-                       CTrainResult, Context, Error, FileError, InvalidError, OnChoice, check,
-                       check_output, context, lib, text)
+from ._library import (NOTE_SIZE, CBaseline, CBaselineSide, CFeaturesResult, CReportOptions,
+                       CScores, CTrainResult, Context, Error, FileError, InvalidError, OnChoice,
+                       check, check_output, context, lib, text)
+from ._made import features_options, opened_encoder, refuse_training, weights_file
 from ._progress import TellProgress, reporter
 from ._settings import PathLike, Settings, all_settings, recipes, seconds, settings
 from .edits import open_run
@@ -29,11 +30,6 @@ from .model import Model, TrainingWarning, _reopen, load, warn_skipped
 from .safetensors import write_safetensors
 
 __all__ = ["DeepCluster", "Model", "TrainingWarning", "load", "read_log", "recipes", "settings"]
-
-
-#: the settings that clusters of features have
-FEATURES_KEYS = ("k", "k1", "k2", "alpha", "layers", "resymmetrize", "restarts", "clusters_low",
-                 "clusters_high")
 
 
 def _side(side: CBaselineSide, labeled: bool) -> Dict[str, float]:
@@ -71,7 +67,10 @@ class DeepCluster:
     n_clusters : int or 'auto'
         Number of clusters K; 'auto' estimates it after stage 1.
     budget : None, a number of seconds, or '90s', '10m', '2h'
-        The number of epochs is chosen so that training takes about this long.
+        The number of epochs is chosen so that training takes about this long.  On a CPU, where a
+        short training may be worth little, the result is the better of the training and the
+        built-in descriptor; if it is the descriptor's, a TrainingWarning says so, and the training
+        is in run_ / 'training'.
     recipe : None, a name from conr.recipes(), or a file
         The settings.  None: chosen to suit the images and the device, as `conr cluster` does.
     out : None or a folder
@@ -90,7 +89,8 @@ class DeepCluster:
         Any setting from conr.settings(), e.g. epochs=100, k1=20.  encoder may also be somebody's
         trained network, whose features are then clustered (conr.encode says how it is called): a
         callable, a torch.nn.Module or an onnxruntime session; size, 224 unless given, is the side
-        of the images it sees.
+        of the images it sees.  Or the safetensors file of a pretrained network that conr runs
+        itself (docs/encoders.md), which knows its own size; new images then go through it, too.
 
     Attributes
     ----------
@@ -148,8 +148,11 @@ class DeepCluster:
         X may also be features: numbers [n, d], or with `images` the path of a .npy file.  images:
         whose features they are, row by row, as X above; None: the report has no pictures.
         """
-        encoder = self._encoder()
-        if encoder is not None and images is None:
+        if self._weights() is not None:
+            if images is not None or is_features(X):
+                raise InvalidError("encoder: given with features; leave one of them out")
+            return self._fit_features(None, X, resume)
+        if self._encoder() is not None and images is None:
             X, images = self._encode(X)
         if images is not None or is_features(X):
             return self._fit_features(X, images, resume)
@@ -173,63 +176,48 @@ class DeepCluster:
     def _encoder(self) -> Any:
         """Somebody's network, in place of the name of one of ours."""
         given = self.settings.get("encoder")
-        return None if given is None or isinstance(given, str) else given
+        return None if given is None or is_path(given) else given
+
+    def _weights(self) -> Optional[str]:
+        """The file of a pretrained network, likewise."""
+        return weights_file(self.settings.get("encoder"))
 
     def _encode(self, X: Any) -> Any:
         return encode(self._encoder(), X, size=self.settings.get("size", 224),
                       threads=self.threads)
 
     def _fit_features(self, X: Any, images: Any, resume: bool) -> "DeepCluster":
-        x = matrix(np.load(X, allow_pickle=False) if is_path(X) else X)
-        self._refuse_training(resume)
+        """X: None for those of the file that encoder names."""
+        x = None if X is None else matrix(np.load(X, allow_pickle=False) if is_path(X) else X)
+        refuse_training(self, resume)
         run = self._folder(False)
         tell, close = reporter(self.progress)
-        o, result = lib.conr_features_defaults(), CFeaturesResult()
-        with Settings() as s:
-            s.set("clusters", 0 if self.n_clusters == "auto" else self.n_clusters)
-            for key, value in self.settings.items():
-                if key not in ("encoder", "size"):
-                    s.set(key, value)
-            o.clusters, o.low = int(s.get("clusters")), int(s.get("clusters_low"))
-            o.high, o.restarts = int(s.get("clusters_high")), int(s.get("restarts"))
-            for key in ("k", "k1", "k2", "layers"):  # else the head and the graph have their own
-                if key in self.settings:
-                    setattr(o.neighbors, key, int(s.get(key)))
-            if "alpha" in self.settings:
-                o.neighbors.alpha = float(s.get("alpha"))
-            if "resymmetrize" in self.settings:
-                o.neighbors.resymmetrize = int(s.get("resymmetrize") == "true")
-        if self.seed is not None:
-            o.seed = self.seed
-        kept = {"out": text(run, "out"), "method": self.method, "refine": self.refine,
-                "from_": text(X, "features") if is_path(X) else None}
-        for name, value in kept.items():
-            if value is not None:
-                setattr(o, name, value if isinstance(value, bytes) else text(value, name))
+        o, result = features_options(self), CFeaturesResult()
+        o.out, o.from_ = text(run, "out"), text(X, "features") if is_path(X) else None
+        weights = self._weights()
         try:
             with context(self.device, self.threads, tell) as c, contextlib.ExitStack() as stack:
                 m = None if images is None else stack.enter_context(opened(c, images))
-                check(lib.conr_cluster_features(c.handle, m.handle if m else None, address(x),
-                                                *x.shape, None, byref(o), byref(result)))
+                if weights is not None:
+                    o.encoder = stack.enter_context(
+                        opened_encoder(c, weights, self.settings.get("size")))
+                check(lib.conr_cluster_features(c.handle, m.handle if m else None,
+                                                None if x is None else address(x),
+                                                *((0, 0) if x is None else x.shape), None,
+                                                byref(o), byref(result)))
                 if m:
                     warn_skipped(m)
         finally:
             close()
         self.chosen_: List[Any] = []
-        self._take(result, CFeaturesResult)
-        self.result_["method"] = result.method.decode()
+        self._take_made(result)
         self._source = images
         self._collect(run)
         return self
 
-    def _refuse_training(self, resume: bool) -> None:
-        """What only a training has must not be ignored in silence."""
-        given = [name for name in ("budget", "recipe", "init") if getattr(self, name) is not None]
-        given += [key for key in self.settings if key not in FEATURES_KEYS
-                  and not (key in ("encoder", "size") and self._encoder() is not None)]
-        if given or resume:
-            raise InvalidError(f"{(given + ['resume'])[0]}: is for a training, and features need "
-                               "none; leave it out")
+    def _take_made(self, result: CFeaturesResult) -> None:
+        self._take(result, CFeaturesResult)
+        self.result_["method"] = result.method.decode()
 
     def _take(self, result: Any, of: Any) -> None:
         self.result_ = {f[0]: getattr(result, f[0]) for f in of._fields_
@@ -268,10 +256,29 @@ class DeepCluster:
                     long_tail=float(s.get("long_tail"))) as m:
             self.chosen_ = [] if resume or self.recipe is not None else self._choose(c, s, m,
                                                                                      o.budget)
+            kept = c_double()  # for clusters of the descriptor, as `conr cluster --budget`
+            if not resume:
+                check(lib.conr_budget_keep(c.handle, m.handle, o.out, o.budget, byref(kept)))
+            o.budget -= kept.value
             check(lib.conr_train(c.handle, m.handle, s.handle, byref(o), byref(result)))
             warn_skipped(m)
-        self._take(result, CTrainResult)
-        self.baseline_ = _baseline(result.baseline)
+            self._take(result, CTrainResult)
+            self.baseline_ = _baseline(result.baseline)
+            if kept.value > 0 and result.baseline.descriptor_confirmed:
+                self._use_descriptor(c, s, m, o.out, result)
+
+    def _use_descriptor(self, c: Context, s: Settings, m: Images, run: bytes,
+                        trained: CTrainResult) -> None:
+        """The training did not beat the built-in descriptor: it moves to run_/training."""
+        o, result = lib.conr_features_defaults(), CFeaturesResult()
+        o.out, o.clusters = run, trained.clusters
+        o.seed, o.restarts = int(s.get("seed")), int(s.get("restarts"))
+        o.selection = m.selection
+        note = create_string_buffer(NOTE_SIZE)
+        check(lib.conr_use_descriptor(c.handle, m.handle, byref(trained.baseline), byref(o),
+                                      byref(result), note))
+        self._take_made(result)
+        warnings.warn(note.value.decode(), TrainingWarning, stacklevel=4)
 
     def _fill(self, s: Settings) -> None:
         """Sets the recipe, then K and the seed, then all settings given."""

@@ -1,10 +1,14 @@
 """Features in place of a training: DeepCluster.fit(features), encoders, heads, graphs."""
+import json
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 import conr
+from conr.safetensors import write_safetensors
+from conftest import ROOT
 
 PLAIN = dict(refine="none", method="kmeans", progress=False, threads=1)
 
@@ -94,6 +98,55 @@ def test_an_encoder(images, folder):
 
     assert conr.DeepCluster(4, encoder=Session(), size=8, **PLAIN).fit(images).embedding_.shape == (
         len(images), 3)
+
+
+def tensors_of(title):
+    """Random weights of a small network under somebody's names."""
+    rng, listed = np.random.default_rng(3), json.loads((ROOT / "golden/vit.json").read_text())
+    (shapes,) = [m["tensors"] for m in listed["models"] if m["title"] == title]
+    return {name: (mean + scale * rng.uniform(-1, 1, shape)).astype(np.float32)
+            for name, shape, scale, mean in shapes}
+
+
+def test_a_file_of_weights(images, folder, features, tmp_path):
+    file = tmp_path / "dino.safetensors"
+    write_safetensors(file, tensors_of("Hugging Face, DINOv2"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", conr.TrainingWarning)  # random weights look untrained
+        made = conr.DeepCluster(4, encoder=file, out=tmp_path / "run", **PLAIN).fit(folder)
+        small = conr.DeepCluster(4, encoder=str(file), size=28, **PLAIN).fit(images[:40])
+    assert made.model_.takes == "encoder" and len(made.labels_) == 48
+    assert (made.predict(folder) == made.labels_).all()
+    assert np.allclose(conr.load(tmp_path / "run").embed(folder), made.embedding_, atol=1e-5)
+    assert f'encoder: "{file}"' in (tmp_path / "run/options.yaml").read_text()
+    assert "size=28" in (small.run_ / "options.yaml").read_text()
+    with pytest.raises(conr.InvalidError, match="given with features"):
+        conr.DeepCluster(4, encoder=file, **PLAIN).fit(features[0])
+    with pytest.raises(conr.InvalidError, match="is for a training"):
+        conr.DeepCluster(4, encoder=file, epochs=3, **PLAIN).fit(folder)
+    with pytest.raises(conr.FileError, match="missing.safetensors"):
+        conr.DeepCluster(4, encoder=tmp_path / "missing.safetensors", **PLAIN).fit(folder)
+
+
+def test_a_short_training_that_loses_to_the_descriptor(tmp_path):
+    rng, y, x = np.random.default_rng(5), *np.mgrid[:24, :24]
+    kind = np.repeat(np.arange(3), 40)  # stripes in three directions, and a network that stays
+    wave = [1.2 * (x * np.cos(k * np.pi / 3) + y * np.sin(k * np.pi / 3)) for k in kind]
+    stripes = np.array([110 + rng.integers(-25, 26, (24, 24)) + 30 * np.sin(7 * rng.random() + w)
+                        for w in wave]).astype(np.uint8)
+    still = dict(budget="1s", lr=0, progress=False, threads=1)
+    with pytest.warns(conr.TrainingWarning, match="The clusters are the built-in descriptor's"):
+        made = conr.DeepCluster(3, out=tmp_path / "run", **still).fit(stripes)
+    assert conr.metrics.acc(kind, made.labels_) == 1 and made.model_.takes == "hog"
+    assert made.baseline_["training"]["confirmed"] < made.baseline_["descriptor"]["confirmed"]
+    assert made.result_["method"] in ("kmeans", "graph") and any("note" in r for r in made.log_)
+    assert (made.predict(stripes) == made.labels_).all()
+    assert len(conr.load(tmp_path / "run/training").predict(stripes)) == 120
+    alone = conr.DeepCluster(3, baseline=False, **still).fit(stripes)
+    assert not hasattr(alone.model_, "takes") and alone.baseline_ == {}
+    (tmp_path / "taken/training").mkdir(parents=True)
+    with pytest.raises(conr.InvalidError, match="may have to move there"):
+        conr.DeepCluster(3, out=tmp_path / "taken", **still).fit(stripes)
 
 
 def test_a_torch_module(images):

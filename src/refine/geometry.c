@@ -211,16 +211,20 @@ done:
     return rc;
 }
 
-/* Clusters as k-means finds them, then those of their discriminants, and so on. */
+/* Clusters as k-means finds them, then those of their discriminants, and so on.  Where there are
+ * discriminants, one of them is taken: they hold the clusters that were judged, which k-means finds
+ * again from anywhere, while in all components it ends in another optimum for every seed. */
 static int try_one(trial *t, double *best, float *map, float *deviation, int *r) {
     int rc = 0;
     double score;
     for (int round = 0; round <= ROUNDS; round++) {
+        bool last =
+            t->K < 3 || t->K > t->p || round == ROUNDS; /* two means differ in one direction */
+        bool stopgap = round == 0 && !last;
         TRY(cluster(t, &score));
-        /* of equals, discriminants: they have fewer dimensions */
-        if (score > *best || (round && score == *best)) TRY(keep_map(t, map, deviation, r));
-        *best = fmax(*best, score);
-        if (t->K < 3 || t->K > t->p || round == ROUNDS) break;
+        if (stopgap ? *best == -INFINITY : score > *best) TRY(keep_map(t, map, deviation, r));
+        if (!stopgap) *best = fmax(*best, score);
+        if (last) break;
         split(t);
         TRY(scatter(t));
         if (!discriminants(t)) break;

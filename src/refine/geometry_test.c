@@ -96,6 +96,34 @@ static void test_components(void **state) {
     check_components(100, 300, 40);
 }
 
+/* Of clusters that overlap, some map of all components often agrees best, by chance; the optimum of
+ * k-means that was judged would not be found again there, so discriminants are taken. */
+static void test_discriminants_are_taken(void **state) {
+    enum { N = 200, P = 6, K = 4, NEAR = 5 };
+    (void)state;
+    float x[N * P], deviation[P], map[REFINE_COMPONENTS * P], of[REFINE_COMPONENTS];
+    int32_t ids[N * NEAR];
+    conr_neighbors_options o = conr_neighbors_defaults();
+    for (int i = 0; i < N; i++) {
+        rng own = rng_at(6, 0, (uint32_t)i, RNG_TEST);
+        for (int j = 0; j < P; j++)
+            x[i * P + j] = (float)(rng_normal(&own) + (j == i % K ? 1.5 : 0) - 1.5 * (j < K) / K);
+    }
+    for (int j = 0; j < P; j++) {
+        double square = 0;
+        for (int i = 0; i < N; i++) square += pow(x[i * P + j], 2) / N;
+        deviation[j] = (float)sqrt(square);
+    }
+    o.local = 1, o.k = NEAR;
+    assert_ok(conr_neighbors(cpu, x, N, P, &o, ids));
+    for (int seed = 1; seed <= 8; seed++) {
+        int r = 0;
+        assert_ok(
+            geometry_choose(cpu, x, N, P, deviation, ids, NEAR, K, (uint64_t)seed, map, of, &r));
+        assert_int_equal(r, K - 1);
+    }
+}
+
 /* Three clusters that differ in one small component each, beside two large ones that mean nothing:
  * the map has as many rows as discriminants, and separates them. */
 static void test_map(void **state) {
@@ -153,6 +181,7 @@ static int close_cpu(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_jacobi), cmocka_unit_test(test_agreement),
-        cmocka_unit_test(test_components), cmocka_unit_test(test_map)};
+        cmocka_unit_test(test_components), cmocka_unit_test(test_discriminants_are_taken),
+        cmocka_unit_test(test_map)};
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

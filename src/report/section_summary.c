@@ -90,6 +90,13 @@ static void write_made(FILE *f, const features_options *o) {
         fputs("Refined: a head was trained on them, pulling each row toward its contextually "
               "affinitive neighbors. ",
               f);
+    if (o->refine_chosen)
+        fputs(!strcmp(o->refine, "conaff")
+                  ? "Neighbors among the features confirm these clusters better than those of the "
+                    "features as given. "
+                  : "Not refined: neighbors confirm these clusters as well as those of refined "
+                    "features, or better. ",
+              f);
     html_print(f, "Clusters: %s%s%s; ",
                !strcmp(o->method, "graph") ? "of the graph of contextual affinities" : "k-means",
                o->method_chosen ? ", chosen by signs that need no labels" : "",

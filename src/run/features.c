@@ -162,16 +162,18 @@ done:
 /* ---- what is recorded ------------------------------------------------------------------------ */
 
 /* A head gains nothing on the descriptor's features, and costs more time than all the rest. */
-const char *features_refined(const features_run *r) {
-    if (strcmp(r->to->refine, "auto")) return r->to->refine;
-    return r->again || r->described ? "none" : "conaff";
+refining features_refines(const features_run *r) {
+    bool descriptor = r->described && !r->to->encoder;
+    if (!strcmp(r->to->refine, "auto"))
+        return r->again || descriptor || r->to->clusters == 1 ? REFINE_NO : REFINE_CHOOSE;
+    return strcmp(r->to->refine, "none") ? REFINE_YES : REFINE_NO;
 }
 
 static void record_options(features_run *r) {
     const conr_features_options *to = r->to;
     const conr_neighbors_options *near = &to->neighbors;
     features_options *o = &r->o;
-    if (!r->again) snprintf(o->refine, sizeof o->refine, "%s", features_refined(r));
+    if (!r->again) snprintf(o->refine, sizeof o->refine, "none"); /* until there is a head */
     o->k = near->k, o->k1 = near->k1, o->k2 = near->k2;
     o->alpha = near->alpha, o->layers = near->layers, o->resymmetrize = near->resymmetrize;
     o->restarts = to->restarts;
@@ -260,6 +262,7 @@ static void close_run(features_run *r) {
     conr_head_close(r->head);
     free(r->described), free(r->truth), free(r->rows), free(r->centroids);
     free(r->label), free(r->distance), free(r->boundary);
+    free(r->near.ids), free(r->near.row);
     if (r->log) fclose(r->log);
     folder_lock_drop(&r->lock);
 }

@@ -2,6 +2,7 @@
  *
  *     features.c          the public calls: checks, the folder, the order of the steps
  *     features_cluster.c  refining, K, the method, clusters, scores
+ *     features_near.c     what neighbors say about clusters
  *     features_results.c  the files, the report, DONE
  *     clustering.c        such a run, or a training, applied to new rows and images
  *
@@ -18,6 +19,13 @@
 #include "json/json.h"
 
 #include <stdio.h>
+
+/* Neighbors among the features as given: of all rows, or of a sample. */
+typedef struct features_neighbors {
+    int32_t *ids; /* [m,k], indices into row; each itself first */
+    int32_t *row; /* [m] */
+    int m, k;
+} features_neighbors;
 
 typedef struct features_run {
     conr *c;
@@ -42,6 +50,7 @@ typedef struct features_run {
     float *centroids;           /* [K,width]; owned */
     int32_t *label;             /* [n]; owned */
     float *distance, *boundary; /* [n]; owned */
+    features_neighbors near;    /* owned; without ids: not searched yet */
     double objective;
     evaluation scores;
     double silhouette, agreement;
@@ -56,8 +65,17 @@ int features_log(features_run *r, json_t *line);
 /* Shows the caller a message. */
 void features_message(features_run *r, const char *message);
 
-/* "none" or "conaff": what the caller asked for, or what suits the features. */
-const char *features_refined(const features_run *r);
+/* Whether a head is trained, and kept if the neighbors say so. */
+typedef enum refining { REFINE_NO, REFINE_YES, REFINE_CHOOSE } refining;
+refining features_refines(const features_run *r);
+
+/* Searches the neighbors, once. */
+int features_near(features_run *r);
+/* After that: the share of a row's 20 nearest that have its label [n]; NaN for a single row. */
+double features_agreement(const features_run *r, const int32_t *label);
+/* Modularity of the labels [n], in 0 .. K-1: the share of neighbors within a cluster, minus what the
+ * sizes of the clusters explain. */
+double features_modularity(const features_run *r, const int32_t *label);
 
 /* Fills everything under "what comes of it", and what it decides in r->o. */
 int features_cluster(features_run *r);

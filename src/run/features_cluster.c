@@ -2,7 +2,6 @@
 #include "run/features.h"
 
 #include "base/memory.h"
-#include "base/rng.h"
 #include "base/status.h"
 #include "images/images.h"
 #include "kernels/rows.h"
@@ -15,10 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    AGREEMENT_ROWS = 20000, /* beyond that, neighbors are searched among a sample */
-    AGREEMENT_NEAR = 20
-};
+/* How much more the neighborhoods must confirm the clusters of refined features: below it, the
+ * difference says little about which are better (docs/log/features.md). */
+#define LEAD 0.001
 
 /* ---- K and the head -------------------------------------------------------------------------- */
 
@@ -62,19 +60,24 @@ static void set_neighbors(const features_run *r, conr_neighbors_options *o) {
     if (!(given->recall < 0)) o->recall = given->recall;
 }
 
+static int train_head(features_run *r) {
+    int rc = 0;
+    conr_refine_options o = conr_refine_defaults();
+    o.clusters = r->K;
+    o.seed = (uint64_t)r->o.seed;
+    set_neighbors(r, &o.neighbors);
+    TRY(conr_refine(r->c, r->given, r->n, r->d, &o, &r->head));
+done:
+    return rc;
+}
+
 /* The rows that are clustered: through the head, or the features themselves as unit rows. */
 static int make_rows(features_run *r) {
     int rc = 0;
+    int64_t takes;
     r->width = r->d;
-    if (!strcmp(features_refined(r), "conaff")) {
-        conr_refine_options o = conr_refine_defaults();
-        int64_t takes;
-        o.clusters = r->K;
-        o.seed = (uint64_t)r->o.seed;
-        set_neighbors(r, &o.neighbors);
-        TRY(conr_refine(r->c, r->given, r->n, r->d, &o, &r->head));
-        conr_head_about(r->head, &takes, &r->width);
-    }
+    if (r->head) conr_head_about(r->head, &takes, &r->width);
+    free(r->rows);
     r->rows = memory_new("features", (size_t)r->n * (size_t)r->width, sizeof *r->rows);
     TRY(r->rows ? 0 : CONR_ENOMEM);
     if (r->head)
@@ -89,9 +92,13 @@ done:
 
 /* ---- clusters -------------------------------------------------------------------------------- */
 
-/* k-means or the graph, by signs that need no labels. */
+/* k-means or the graph, by signs that need no labels.  Refined features are for k-means: a head
+ * keeps the directions that tell the clusters of k-means apart, and a cut finds little else there
+ * (docs/log/features.md). */
 static int choose_method(features_run *r, bool *use_graph) {
     int graph = 0;
+    *use_graph = false;
+    if (r->head) return 0;
     int rc =
         conr_choose_method(r->c, r->rows, r->n, r->width, r->K, (uint64_t)r->o.seed, &graph, NULL);
     *use_graph = graph;
@@ -156,21 +163,82 @@ done:
     return rc;
 }
 
+/* Clusters of the rows as they are now, in place of those that there were. */
+static int cluster_rows(features_run *r, bool graph) {
+    int rc = 0;
+    free(r->centroids), free(r->label), free(r->distance);
+    r->centroids = memory_new("clusters", (size_t)r->K * (size_t)r->width, sizeof *r->centroids);
+    r->label = memory_new("labels", (size_t)r->n, sizeof *r->label);
+    r->distance = memory_new("distances", (size_t)r->n, sizeof *r->distance);
+    TRY(r->centroids && r->label && r->distance ? 0 : CONR_ENOMEM);
+    TRY(graph ? by_graph(r) : by_kmeans(r));
+done:
+    return rc;
+}
+
+static void swap_clusters(features_run *a, features_run *b) {
+    features_run was = *a;
+    a->centroids = b->centroids, a->label = b->label, a->distance = b->distance;
+    a->objective = b->objective;
+    b->centroids = was.centroids, b->label = was.label, b->distance = was.distance;
+    b->objective = was.objective;
+}
+
+/* Refined or not: by which clusters of k-means the neighborhoods among the features as given confirm
+ * better.  Only clusters of one method are compared so: a cut of the graph would win whatever it is
+ * worth, since it cuts what is measured.  Leaves rows and clusters of the better. */
+static int choose_rows(features_run *r) {
+    int rc = 0;
+    char line[160];
+    features_run as_given = {0}; /* its clusters */
+    TRY(make_rows(r));
+    TRY(cluster_rows(r, false));
+    TRY(features_near(r));
+    double plain = features_modularity(r, r->label);
+    swap_clusters(r, &as_given);
+    TRY(train_head(r));
+    TRY(make_rows(r));
+    TRY(cluster_rows(r, false));
+    double refined = features_modularity(r, r->label);
+    bool take = refined > plain + LEAD;
+    if (!take) {
+        conr_head_close(r->head);
+        r->head = NULL;
+        TRY(make_rows(r));
+        swap_clusters(r, &as_given);
+    }
+    r->o.refine_chosen = true;
+    snprintf(line, sizeof line,
+             "%s: neighbors confirm the clusters of refined features to %.4f, of the features as "
+             "given to %.4f",
+             take ? "refined" : "not refined", refined, plain);
+    features_message(r, line);
+    TRY(features_log(r, json_pack("{si si ss ss sf sf}", "step", 0, "epoch", 0, "event", "refine",
+                                  "taken", take ? "conaff" : "none", "refined", refined, "plain",
+                                  plain)));
+done:
+    free(as_given.centroids), free(as_given.label), free(as_given.distance);
+    return rc;
+}
+
 static int find_clusters(features_run *r) {
     int rc = 0;
-    bool graph = !strcmp(r->to->method, "graph");
-    size_t n = (size_t)r->n;
-    r->centroids = memory_new("clusters", (size_t)r->K * (size_t)r->width, sizeof *r->centroids);
-    r->label = memory_new("labels", n, sizeof *r->label);
-    r->distance = memory_new("distances", n, sizeof *r->distance);
-    r->boundary = memory_new("distances", n, sizeof *r->boundary);
-    TRY(r->centroids && r->label && r->distance && r->boundary ? 0 : CONR_ENOMEM);
+    bool graph = !strcmp(r->to->method, "graph"), chosen = features_refines(r) == REFINE_CHOOSE;
+    r->boundary = memory_new("distances", (size_t)r->n, sizeof *r->boundary);
+    TRY(r->boundary ? 0 : CONR_ENOMEM);
+    if (chosen) {
+        TRY(choose_rows(r));
+    } else {
+        if (features_refines(r) == REFINE_YES) TRY(train_head(r));
+        TRY(make_rows(r));
+    }
+    if (r->head) snprintf(r->o.refine, sizeof r->o.refine, "conaff");
     if (!strcmp(r->to->method, "auto")) {
         TRY(choose_method(r, &graph));
         r->o.method_chosen = true;
     }
     snprintf(r->o.method, sizeof r->o.method, "%s", graph ? "graph" : "kmeans");
-    TRY(graph ? by_graph(r) : by_kmeans(r));
+    if (graph || !chosen) TRY(cluster_rows(r, graph));
     TRY(conr_boundary(r->c, r->rows, r->n, r->width, CONR_COSINE, r->centroids, r->K, r->label, 0,
                       r->boundary));
 done:
@@ -178,38 +246,6 @@ done:
 }
 
 /* ---- what it is worth ------------------------------------------------------------------------ */
-
-/* Among the features as they were given: a head could make any clusters look dense. */
-static int neighbor_agreement(features_run *r) {
-    int rc = 0, most = AGREEMENT_ROWS, m = r->n < most ? (int)r->n : most;
-    int k = m < 1 + AGREEMENT_NEAR ? m : 1 + AGREEMENT_NEAR;
-    size_t d = (size_t)r->d;
-    conr_neighbors_options o = conr_neighbors_defaults();
-    double purity[AGREEMENT_NEAR];
-    float *sample = NULL;
-    int32_t *ids = memory_new("neighbors", (size_t)m * (size_t)k, sizeof *ids);
-    int64_t *label = memory_new("neighbors", (size_t)m, sizeof *label);
-    rng_order order = rng_order_make((uint64_t)r->o.seed, 2, (uint32_t)r->n);
-    r->agreement = NAN;
-    TRY(ids && label ? 0 : CONR_ENOMEM);
-    if (k < 2) goto done;
-    if (m < r->n) {
-        sample = memory_new("neighbors", (size_t)m * d, sizeof *sample);
-        TRY(sample ? 0 : CONR_ENOMEM);
-    }
-    for (int i = 0; i < m; i++) {
-        int64_t at = sample ? (int64_t)rng_order_at(&order, (uint32_t)i) : i;
-        label[i] = r->label[at];
-        if (sample) memcpy(sample + (size_t)i * d, r->given + (size_t)at * d, d * sizeof *sample);
-    }
-    o.local = 1, o.k = k;
-    TRY(conr_neighbors(r->c, sample ? sample : r->given, m, r->d, &o, ids));
-    TRY(conr_purity(ids, m, k, label, NULL, purity));
-    r->agreement = purity[k - 2];
-done:
-    free(sample), free(ids), free(label);
-    return rc;
-}
 
 /* Random weights give features, too.  If those of an encoder are worse than the descriptor's, it is
  * hardly what it should be. */
@@ -283,7 +319,8 @@ static int evaluate(features_run *r) {
     if (r->truth && e->largest < r->n)
         TRY(conr_silhouette(r->c, r->rows, r->n, r->width, CONR_COSINE, r->label,
                             (uint64_t)r->o.seed, &r->silhouette, NULL));
-    TRY(neighbor_agreement(r));
+    TRY(features_near(r));
+    r->agreement = features_agreement(r, r->label);
     json_t *o =
         json_pack("{si si sf si sf sI sI ss}", "step", 0, "epoch", 0, "objective", r->objective,
                   "clusters", r->K, "deviation", e->deviation, "smallest", (json_int_t)e->smallest,
@@ -313,7 +350,6 @@ int features_cluster(features_run *r) {
         TRY(fail(CONR_EINVAL, "features: %lld x %lld are too many; split them", (long long)r->n,
                  (long long)r->d));
     TRY(choose_clusters(r));
-    TRY(make_rows(r));
     TRY(find_clusters(r));
     TRY(evaluate(r));
 done:

@@ -52,6 +52,72 @@ static bool same_files(const char *a, const char *b) {
     return true;
 }
 
+/* Three sticks side by side, longer than apart: k-means breaks them, discriminants of the pieces mend
+ * some of that. */
+static void draw_sticks(float *x) {
+    rng r = rng_at(4, 0, 0, 0);
+    for (int i = 0; i < N; i++) {
+        float *row = x + (size_t)i * D;
+        row[0] = 6;
+        row[1] = (float)(i / K) / (N / K - 1) * 2.4f - 1.2f;
+        row[2] = (float)(i % K) * 0.6f;
+        for (int j = 1; j < D; j++) row[j] += (j > 2 ? -row[j] : 0) + (float)rng_normal(&r) * 0.05f;
+    }
+}
+
+/* ACC of a run whose row i is of class i % K. */
+static double acc_of(const char *run) {
+    int64_t *label, n, truth[N];
+    conr_scores scores;
+    for (int i = 0; i < N; i++) truth[i] = i % K;
+    assert_ok(conr_read_labels(file_in(run, "labels.csv"), "cluster", &label, &n));
+    assert_int_equal(n, N);
+    assert_ok(conr_metrics(label, truth, n, &scores));
+    conr_free(label);
+    return scores.acc;
+}
+
+/* With "auto", a head is kept where neighbors among the features confirm its clusters better, and
+ * only there; the log says why. */
+static void refining_is_chosen(void **state) {
+    (void)state;
+    float x[N * D];
+    static const char said[] = "\"event\":\"refine\",\"taken\":\"none\"";
+    features_options made;
+    conr_features_options o = plain(folder("round"));
+    o.refine = "auto";
+    draw(x);
+    assert_ok(cluster(x, o, 2, NULL));
+    assert_int_equal(features_read(&made, file_in(o.out, "options.yaml")), 1);
+    assert_string_equal(made.refine, "none");
+    assert_true(made.refine_chosen);
+    assert_false(is_file(file_in(o.out, "head.safetensors")));
+    /* the clusters are those of k-means alone, to the bit */
+    assert_ok(cluster(x, plain(folder("alone")), 1, NULL));
+    assert_true(same_files(folder("round"), folder("alone")));
+    file_map log;
+    assert_ok(file_map_open(file_in(folder("round"), "log.jsonl"), &log));
+    assert_non_null(memmem(log.data, log.size, said, strlen(said)));
+    file_map_close(&log);
+
+    draw_sticks(x);
+    o.out = folder("sticks");
+    assert_ok(cluster(x, o, 2, NULL));
+    assert_int_equal(features_read(&made, file_in(o.out, "options.yaml")), 1);
+    assert_string_equal(made.refine, "conaff");
+    assert_true(is_file(file_in(o.out, "head.safetensors")));
+    assert_ok(cluster(x, plain(folder("pieces")), 1, NULL));
+    assert_true(acc_of(o.out) > acc_of(folder("pieces")) + 0.1);
+    o.out = folder("sticks1");
+    assert_ok(cluster(x, o, 1, NULL));
+    assert_true(same_files(folder("sticks"), folder("sticks1")));
+    /* one cluster: nothing to tell apart */
+    o.out = folder("one"), o.clusters = 1;
+    assert_ok(cluster(x, o, 1, NULL));
+    assert_int_equal(features_read(&made, file_in(o.out, "options.yaml")), 1);
+    assert_string_equal(made.refine, "none");
+}
+
 static void groups_are_found(void **state) {
     (void)state;
     float x[N * D];
@@ -234,9 +300,10 @@ static void odd_paths_are_recorded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_are_found),          cmocka_unit_test(mistakes_are_refused),
-        cmocka_unit_test(stopped_runs_are_repeated), cmocka_unit_test(report_speaks_of_features),
-        cmocka_unit_test(clustered_again),           cmocka_unit_test(odd_paths_are_recorded),
+        cmocka_unit_test(groups_are_found),          cmocka_unit_test(refining_is_chosen),
+        cmocka_unit_test(mistakes_are_refused),      cmocka_unit_test(stopped_runs_are_repeated),
+        cmocka_unit_test(report_speaks_of_features), cmocka_unit_test(clustered_again),
+        cmocka_unit_test(odd_paths_are_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

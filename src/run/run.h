@@ -6,6 +6,7 @@
  *     plan.c      what the end of an epoch asks for
  *     loop.c      the training loop and its log lines
  *     baseline.c  clusters of the built-in descriptor, to compare with
+ *     instead.c   clusters of the descriptor in place of a training that lost
  *     results.c   model, features, labels, report, DONE
  *     checkpoint.c, evaluate.c   know trainers and features, not runs
  *

@@ -24,6 +24,7 @@
     X(T, INT, clusters_low, 0, 0, 1000000, "smallest K that was tried to estimate it; 0: K was given") \
     X(T, INT, clusters_high, 0, 0, 1000000, "largest K that was tried") \
     X(T, WORD, method, "kmeans", "kmeans|graph", "what found the clusters") \
+    X(T, BOOL, refine_chosen, false, "refining was chosen by signs that need no labels") \
     X(T, BOOL, method_chosen, false, "the method was chosen by signs that need no labels") \
     X(T, WORD, refine, "none", "none|conaff", "conaff: a head was trained on the features before they were clustered") \
     X(T, INT, k, -1, -1, 100000, "neighbors of a row, itself included; -1, here and below: the default of the head and of the graph") \
