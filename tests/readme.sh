@@ -46,7 +46,7 @@ done <commands
 
 # and they leave what the text says
 [ "$(wc -l <paths.txt)" = 60 ] || { echo "paths.txt has $(wc -l <paths.txt) lines"; failures=$((failures + 1)); }
-for file in runs/hog/report.html runs/features/head.safetensors runs/features/report.html runs/graph/labels.csv runs/twelve/DONE runs/photos/report.html \
+for file in runs/hog/report.html runs/features/embeddings.npy runs/features/report.html runs/graph/labels.csv runs/twelve/DONE runs/photos/report.html \
     clusters.csv new.csv again.csv new.npy sorted/cluster-00 neighbors.npy labels.npy; do
     [ -e "$file" ] || { echo "README: no $file"; failures=$((failures + 1)); }
 done

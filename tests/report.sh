@@ -89,7 +89,7 @@ made=(--refine none --method kmeans --quiet)
 "$conr" cluster --features plain/embeddings.npy --clusters 3 --out rows "${made[@]}" >/dev/null
 # with everything that such a run can say: a head, the graph, an estimated number; the descriptor, and
 # that it was preferred to a training
-"$conr" cluster named --features labeled/embeddings.npy --clusters auto:2-12 --method graph --out refined --quiet >/dev/null
+"$conr" cluster named --features labeled/embeddings.npy --clusters auto:2-12 --refine conaff --method graph --out refined --quiet >/dev/null
 for words in 'Refined: a head was trained' 'of the graph of contextual affinities; their number was estimated'; do
     grep -q "$words" refined/report.html || { echo "refined/report.html lacks '$words'"; exit 1; }
 done
