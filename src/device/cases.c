@@ -142,7 +142,19 @@ const op_case case_list[] = {
     {CASE_LAYER_NORM, 64, 8224, 1, 1, 384, 384, 0, 0, 1, 0},
     {CASE_LAYER_NORM, 5, 5, 1, 1, 37, 37, 0, 0, 1, 0},
     {CASE_LAYER_NORM, 3, 3, 1, 1, 2, 2, 0, 0, 1, 0},
-    ATTENTION(1, 32, 257, 257, 6, 64, 0),
+    ATTENTION(1, 32, 257, 257, 6, 64, 2),
+    ATTENTION(1, 32, 197, 197, 2, 64, 2),
+    ATTENTION(2, 32, 261, 261, 1, 64, 2),
+    ATTENTION(2, 32, 50, 50, 3, 64, 2),
+    ATTENTION(1, 1, 64, 128, 2, 64, 2), /* whole tiles only */
+    ATTENTION(1, 1, 300, 63, 1, 32, 2),
+    ATTENTION(1, 1, 33, 65, 2, 24, 2), /* heads that fill no tile */
+    ATTENTION(2, 2, 47, 150, 2, 72, 2),
+    ATTENTION(1, 1, 70, 81, 1, 96, 2),
+    ATTENTION(1, 1, 145, 130, 1, 128, 2),
+    ATTENTION(2, 2, 1, 196, 3, 64, 3),
+    ATTENTION(3, 3, 1, 257, 2, 64, 2),
+    ATTENTION(1, 1, 57, 57, 6, 64, 0), /* rows that start anywhere */
     ATTENTION(1, 8, 50, 50, 2, 72, 0),
     ATTENTION(2, 2, 1, 196, 3, 64, 1), /* pooling */
     ATTENTION(3, 3, 1, 65, 2, 32, 0),  /* the last block, of which one row is needed */
@@ -311,7 +323,7 @@ void case_shape_text(const op_case *c, int n, char *out, size_t size) {
         break;
     case CASE_ATTENTION:
         snprintf(out, size, "%dx%d of %d, %d heads of %d%s", n, c->h, c->w, c->co, c->ci,
-                 c->variant ? ", one query" : "");
+                 c->variant & 1 ? ", one query" : "");
         break;
     case CASE_TOKENS: snprintf(out, size, "%dx%d+%dx%d", n, c->co, c->h, c->ci); break;
     case CASE_GEMM: snprintf(out, size, "%dx%dx%d %s", n, c->ci, c->co, gemm[c->variant]); break;

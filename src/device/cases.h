@@ -49,7 +49,7 @@ typedef enum case_op {
  *   norm            0 plain, 1 residual, 2 shortcut, 3 no norm
  *   pools           1 ties
  *   dense           1, 2, 3: a GELU follows; with 4 also scale and residual
- *   attention       1 one query for all images
+ *   attention       bits: 1 one query for all images, 2 rows start on 16 bytes if d % 8 == 0
  *   gemm            bits: 1 transpose A, 2 transpose B
  *   top_k           1 the own column first
  *   sgd             1 average first

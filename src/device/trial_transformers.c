@@ -8,14 +8,15 @@
 static attention_shape attention_of(const trial *t) {
     size_t wide = (size_t)t->c.co * (size_t)t->c.ci;
     bool one = t->c.variant & 1;
+    /* as in [3,heads,d]: rows of one operand lie apart */
+    size_t row = wide + (t->c.variant & 2 ? 8 : 3);
     return (attention_shape){.n = t->n,
                              .queries = t->c.h,
                              .keys = t->c.w,
                              .heads = t->c.co,
                              .d = t->c.ci,
-                             /* as in [3,heads,d]: rows of one operand lie apart */
-                             .q_row = wide + 3,
-                             .q_image = one ? 0 : (wide + 3) * (size_t)t->c.h,
+                             .q_row = row,
+                             .q_image = one ? 0 : row * (size_t)t->c.h,
                              .k_row = 2 * wide,
                              .k_image = 2 * wide * (size_t)t->c.w,
                              .o_row = wide,

@@ -97,6 +97,7 @@ void cuda_norm_ops(device_ops *op);        /* batch norm */
 void cuda_basic_ops(device_ops *op);       /* activations, pools, weights */
 void cuda_ferry_ops(device_ops *op);       /* uploads beside the queue */
 void cuda_transformer_ops(device_ops *op); /* layer norm, attention; not the dense layer */
+void cuda_attention_ops(device_ops *op);   /* called by it */
 void cuda_feature_ops(device_ops *op);     /* rows, choice, losses, neighborhoods, views */
 
 #ifdef __cplusplus

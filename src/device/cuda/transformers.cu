@@ -1,5 +1,5 @@
-/* transformers.cu: what a transformer needs besides matrix products: the end of a dense layer, layer
- * norm, attention, and the rows that it starts from. */
+/* transformers.cu: what a transformer needs besides matrix products and attention: the end of a dense
+ * layer, layer norm, and the rows that it starts from. */
 #include "device/cuda/vector.cuh"
 #include "device/cuda/warp.cuh"
 
@@ -102,97 +102,6 @@ static int cuda_layer_norm(device *dev, int n, int d, float eps, const act *x, c
     return launched("layer norm");
 }
 
-/* ---- attention ------------------------------------------------------------------------------- */
-
-enum { QUERIES = 128, KEYS = 32, CHUNK = 8 };
-
-/* A thread has a query: it and the sums stay in registers.  Keys and values pass through shared
- * memory, KEYS at a time; after CHUNK scores the largest so far is known, and the sums are rescaled
- * to it.  D: d rounded up; what is beyond d is zero. */
-template <typename T, int D>
-static __global__ void __launch_bounds__(QUERIES)
-    attention(attention_shape s, const T *q, const T *k, const T *v, T *out) {
-    extern __shared__ float shared[];
-    float *key = shared, *value = shared + KEYS * D;
-    int a = blockIdx.x * QUERIES + threadIdx.x;
-    size_t head = (size_t)blockIdx.y * s.d, image = blockIdx.z;
-    const T *keys = k + image * s.k_image + head, *values = v + image * s.k_image + head;
-    float own[D], sum[D], most = -INFINITY, total = 0;
-#pragma unroll
-    for (int j = 0; j < D; j++) {
-        bool in = a < s.queries && j < s.d;
-        own[j] = in ? s.scale * to_float(q[image * s.q_image + a * s.q_row + head + j]) : 0;
-        sum[j] = 0;
-    }
-    for (int from = 0; from < s.keys; from += KEYS) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < KEYS * D; i += QUERIES) {
-            int b = from + i / D, j = i % D;
-            bool in = b < s.keys && j < s.d;
-            key[i] = in ? to_float(keys[b * s.k_row + j]) : 0;
-            value[i] = in ? to_float(values[b * s.k_row + j]) : 0;
-        }
-        __syncthreads();
-        for (int b = 0; b < KEYS && from + b < s.keys; b += CHUNK) {
-            float p[CHUNK], now = most;
-#pragma unroll
-            for (int c = 0; c < CHUNK; c++) {
-                p[c] = 0;
-#pragma unroll
-                for (int j = 0; j < D; j++) p[c] += own[j] * key[(b + c) * D + j];
-                if (from + b + c >= s.keys) p[c] = -INFINITY;
-                now = fmaxf(now, p[c]);
-            }
-            float keep = expf(most - now); /* 0 at first */
-            most = now;
-            total *= keep;
-#pragma unroll
-            for (int j = 0; j < D; j++) sum[j] *= keep;
-#pragma unroll
-            for (int c = 0; c < CHUNK; c++) {
-                float e = expf(p[c] - most);
-                total += e;
-#pragma unroll
-                for (int j = 0; j < D; j++) sum[j] += e * value[(b + c) * D + j];
-            }
-        }
-    }
-    if (a >= s.queries) return;
-    T *to = out + image * s.o_image + a * s.o_row + head;
-#pragma unroll
-    for (int j = 0; j < D; j++)
-        if (j < s.d) from_float(sum[j] / total, &to[j]);
-}
-
-/* It needs none; a block of no bytes would be odd. */
-static size_t cuda_attention_bytes(device *dev, const attention_shape *s) {
-    (void)dev, (void)s;
-    return 256;
-}
-
-template <typename T, int D>
-static int attend(device *dev, const attention_shape *s, const act *q, const act *k, const act *v,
-                  act *out) {
-    dim3 grid(blocks_for((size_t)s->queries, QUERIES), (unsigned)s->heads, (unsigned)s->n);
-    launch(dev, attention<T, D>, grid, QUERIES, 2 * KEYS * D * sizeof(float), *s, (const T *)q,
-           (const T *)k, (const T *)v, (T *)out);
-    return launched("attention");
-}
-
-static int cuda_attention(device *dev, const attention_shape *s, const act *q, const act *k,
-                          const act *v, act *out, void *work) {
-    (void)work;
-    bool half = dev->type == ACT_BF16;
-    if (s->d > 128)
-        return fail(CONR_EDEVICE,
-                    "attention: heads of %d values are more than 128; use --device cpu", s->d);
-    if (s->d <= 64)
-        return half ? attend<bf16, 64>(dev, s, q, k, v, out)
-                    : attend<float, 64>(dev, s, q, k, v, out);
-    return half ? attend<bf16, 128>(dev, s, q, k, v, out)
-                : attend<float, 128>(dev, s, q, k, v, out);
-}
-
 /* ---- the rows that it starts from ------------------------------------------------------------ */
 
 template <typename T>
@@ -222,7 +131,6 @@ static int cuda_tokens(device *dev, int n, int extra, int m, int d, const act *x
 
 extern "C" void cuda_transformer_ops(device_ops *op) {
     op->layer_norm = cuda_layer_norm;
-    op->attention_bytes = cuda_attention_bytes;
-    op->attention = cuda_attention;
+    cuda_attention_ops(op);
     op->tokens = cuda_tokens;
 }
