@@ -77,6 +77,9 @@ int settings_parse(const char *const *texts, encoder_settings *out);
 int settings_prepare(const encoder_settings *set, preparation *p);
 extern const char *const settings_pools[], *const settings_gelus[], *const settings_filters[];
 
+/* ImageNet's mean and deviation, which most families use. */
+extern const pixels_norm settings_imagenet;
+
 extern const family family_vit, family_resnet;
 
 #endif

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const pixels_norm of_imagenet = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
-
 /* As torchvision prepares images for its own weights; Hugging Face resizes by the other filter.  A
  * file of timm looks like one of torchvision: its preparation can be set. */
 static void prepare_for(const resnet_about *r, preparation *out) {
@@ -17,7 +15,7 @@ static void prepare_for(const resnet_about *r, preparation *out) {
         (preparation){.size = small ? 32 : 224,
                       .side = small ? 32 : 256,
                       .filter = strcmp(r->form, "Hugging Face") ? PIXELS_BILINEAR : PIXELS_BICUBIC,
-                      .norm = of_imagenet};
+                      .norm = settings_imagenet};
 }
 
 static int recognize(const tensors *f, const encoder_settings *set, encoder_about *about) {

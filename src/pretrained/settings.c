@@ -11,6 +11,8 @@ const char *const settings_pools[] = {"class", "mean", "head", NULL};          /
 const char *const settings_gelus[] = {"none", "exact", "quick", "tanh", NULL}; /* dense_then */
 const char *const settings_filters[] = {"bilinear", "bicubic", NULL};          /* pixels_filter */
 
+const pixels_norm settings_imagenet = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
+
 static int wrong(const char *text, const char *why) {
     return fail(CONR_EINVAL, "%s: %s", text, why);
 }

@@ -229,7 +229,6 @@ static int read_sizes(const tensors *f, vit_config *c) {
 
 /* ---- families -------------------------------------------------------------------------------- */
 
-static const pixels_norm of_imagenet = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
 static const pixels_norm of_clip = {{0.48145466f, 0.4578275f, 0.40821073f},
                                     {0.26862954f, 0.26130258f, 0.27577711f}};
 static const pixels_norm of_half = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
@@ -242,7 +241,7 @@ static void be(vit_config *c, const char *family, const pixels_norm *norm, doubl
 }
 
 static void be_dinov2(vit_config *c, vit_places places) {
-    be(c, "DINOv2", &of_imagenet, 1);
+    be(c, "DINOv2", &settings_imagenet, 1);
     c->places = places;
     /* trained for 518 pixels, used with 224 */
     int size = 224 / c->patch * c->patch;
@@ -276,16 +275,16 @@ static void find_family(const tensors *f, vit_config *c) {
     } else if (c->scaled && !timm) {
         be_dinov2(c, c->registers ? PLACES_ANTIALIAS : PLACES_PLAIN);
     } else if (c->distilled) {
-        be(c, "DeiT", &of_imagenet, timm ? 1 / 0.9 : 8 / 7.0);
+        be(c, "DeiT", &settings_imagenet, timm ? 1 / 0.9 : 8 / 7.0);
         if (!timm) c->eps = 1e-12f;
     } else if (timm && !head && !c->after_mean) {
-        be(c, "DINO", &of_imagenet, 8 / 7.0);
+        be(c, "DINO", &settings_imagenet, 8 / 7.0);
         c->places = PLACES_OFFSET;
     } else if (timm) {
-        be(c, "ViT", &of_imagenet, 1 / 0.9);
+        be(c, "ViT", &settings_imagenet, 1 / 0.9);
     } else { /* DINO's files have no pooler */
         bool dino = !pooler && !strlen(c->prefix);
-        be(c, dino ? "DINO" : "ViT", dino ? &of_imagenet : &of_half, 0);
+        be(c, dino ? "DINO" : "ViT", dino ? &settings_imagenet : &of_half, 0);
         c->about.prepare.filter = dino ? PIXELS_BICUBIC : PIXELS_BILINEAR;
         c->eps = 1e-12f;
     }
