@@ -9,6 +9,7 @@
 #include "images/images.h"
 #include "kernels/rows.h"
 
+#include <errno.h>
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ int conr_encoder_open(conr *c, const char *path, const char *const *settings, co
     tensors_close(&f);
     TRY(checksum_file(path, SIZE_MAX, &e->checksum));
     e->path = realpath(path, NULL);
-    if (!e->path) e->path = strdup(path);
+    if (!e->path && errno != ENOMEM) e->path = strdup(path);
     if (!e->path) TRY(fail_memory("encoder", (double)strlen(path)));
     write_settings(e);
     *out = e;
