@@ -6,11 +6,10 @@
 #include "progress.h"
 #include "run.h"
 
-#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const flag flags[] = {
     {"out", "F.csv", NULL, "the CSV file to write, one row per image that has a copy"},
@@ -63,31 +62,29 @@ static int by_group(const void *a, const void *b) {
     return (x->image > y->image) - (x->image < y->image);
 }
 
-/* Group by group, into a file that is renamed when it is complete. */
+/* Group by group. */
 static int write_groups(const work *w, const char *out) {
-    char *fresh = NULL;
-    int rc = EXIT_OK;
-    FILE *f = NULL;
-    ordered *order = malloc(((size_t)w->copies + 1) * sizeof *order);
+    char *text = NULL;
+    size_t size = 0;
     int64_t m = 0;
-    if (!order || asprintf(&fresh, "%s.%ld.new", out, (long)getpid()) < 0) {
-        free(order);
-        return failed("%s: out of memory; close other programs", out);
-    }
-    for (int64_t i = 0; i < w->n; i++)
-        if (w->found[i].group >= 0) order[m++] = (ordered){w->found[i].group, i};
-    qsort(order, (size_t)m, sizeof *order, by_group);
-    if (!(f = fopen(fresh, "w"))) {
-        rc = failed("%s: cannot be written: %s; check the folder", out, strerror(errno));
-    } else {
+    ordered *order = malloc(((size_t)w->copies + 1) * sizeof *order);
+    FILE *f = order ? open_memstream(&text, &size) : NULL;
+    bool bad = !f;
+    if (f) {
+        for (int64_t i = 0; i < w->n; i++)
+            if (w->found[i].group >= 0) order[m++] = (ordered){w->found[i].group, i};
+        qsort(order, (size_t)m, sizeof *order, by_group);
         fputs("group,path,kind,similarity,width,height,bytes,sharpness,keep\n", f);
         for (int64_t j = 0; j < m; j++) write_row(f, w, order[j].image);
-        bool bad = fflush(f) || ferror(f) || fsync(fileno(f));
-        if (fclose(f) || bad || rename(fresh, out))
-            rc = failed("%s: cannot be written: %s; is the disk full?", out, strerror(errno));
-        if (rc) remove(fresh);
+        bad = ferror(f);
+        bad = fclose(f) || bad;
     }
-    free(order), free(fresh);
+    int rc = EXIT_OK;
+    if (bad)
+        rc = failed("%s: out of memory; close other programs", out);
+    else if (conr_write_bytes(out, text, (int64_t)size) < 0)
+        rc = library_error();
+    free(order), free(text);
     return rc;
 }
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { SHORT = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9) }; /* JSON within a message */
 
@@ -22,19 +21,9 @@ enum { N_SCORES = 6 };
 
 /* ---- sweep.json ------------------------------------------------------------------------------ */
 
-/* Writes to a temporary name, syncs, then renames. */
 static int replace_file(const char *folder, const char *name, const char *text) {
-    char *path = path_in(folder, name), *beside = malloc(strlen(path) + 5);
-    if (!beside) return free(path), failed("%s: out of memory; close other programs", name);
-    sprintf(beside, "%s.new", path);
-    FILE *f = fopen(beside, "w");
-    bool ok = f && fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    if (f && fclose(f)) ok = false;
-    if (ok && rename(beside, path)) ok = false;
-    int rc = ok ? EXIT_OK
-                : failed("%s: %s; free some space or give another --out", path, strerror(errno));
-    if (!ok) remove(beside);
-    free(beside);
+    char *path = path_in(folder, name);
+    int rc = conr_write_bytes(path, text, (int64_t)strlen(text)) < 0 ? library_error() : EXIT_OK;
     free(path);
     return rc;
 }

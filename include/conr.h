@@ -521,6 +521,8 @@ CONR_API int conr_write_ints(const char *path, const int32_t *values, int64_t ro
                              int64_t columns);
 CONR_API int conr_write_floats(const char *path, const float *values, int64_t rows,
                                int64_t columns);
+/* Likewise a file of any bytes [n]. */
+CONR_API int conr_write_bytes(const char *path, const void *bytes, int64_t n);
 
 /* Fails if writing to `out` would replace the file `input` (NULL: none), or a file that a run or a
  * sweep keeps in its folder, or if a training is writing into that folder now: for use before long

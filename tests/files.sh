@@ -176,6 +176,15 @@ mkdir -p "$work/sorted/empty"
 ) || failures=$?
 [ -z "$(find "$work" -name '.conr-*')" ] || complain "--sort-into left $(find "$work" -name '.conr-*')"
 
+# ---- an output that is a pipe or a device is refused, and a link is followed
+mkfifo "$work/pipe"
+refused 1 "a pipe or a device" duplicates "$work/photos" --out "$work/pipe"
+[ -p "$work/pipe" ] || complain "duplicates replaced a pipe"
+echo old >"$work/target.csv"
+ln -s target.csv "$work/link.csv"
+ok duplicates "$work/photos" --out "$work/link.csv"
+[ -L "$work/link.csv" ] && head -1 "$work/target.csv" | grep -q ^group, || complain "duplicates replaced a link, not its file"
+
 # ---- a recipe with a byte order mark, as some editors write it
 { printf '\xef\xbb\xbf'; cat "$work/tiny.yaml"; } >"$work/marked.yaml"
 ok train --recipe "$work/marked.yaml" --check

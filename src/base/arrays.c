@@ -40,6 +40,20 @@ int conr_write_floats(const char *path, const float *values, int64_t rows, int64
     return write_array(path, 'f', values, rows, columns);
 }
 
+int conr_write_bytes(const char *path, const void *bytes, int64_t n) {
+    int rc = 0;
+    file_new f = {0};
+    folder_lock lock;
+    TRY(folder_lock_beside(path, "options.yaml", &lock));
+    TRY(file_new_open(&f, path));
+    fwrite(bytes, 1, (size_t)n, f.stream);
+    TRY(file_new_commit(&f));
+done:
+    file_new_drop(&f);
+    folder_lock_drop(&lock);
+    return rc;
+}
+
 /* ---- labels of a CSV ------------------------------------------------------------------------- */
 
 /* out: [c->most] */

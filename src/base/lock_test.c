@@ -114,12 +114,33 @@ static void beside_a_mark(void **state) {
     assert_false(a.held);
 }
 
+/* What writes one file leaves the folder of a running training alone. */
+static void files_beside_a_run(void **state) {
+    (void)state;
+    folder_lock a;
+    char file[4200], mark[4200], text[8] = "";
+    const float x = 1;
+    const char *folder = new_folder("run");
+    snprintf(file, sizeof file, "%s/x.bin", folder);
+    snprintf(mark, sizeof mark, "%s/options.yaml", folder);
+    fclose(fopen(mark, "w"));
+    assert_ok(folder_lock_take(folder, &a));
+    assert_fails(CONR_EFILE, "is writing into it", conr_write_bytes(file, "abc", 3));
+    assert_fails(CONR_EFILE, "is writing into it", conr_write_floats(file, &x, 1, 0));
+    assert_int_not_equal(access(file, F_OK), 0);
+    folder_lock_drop(&a);
+    assert_ok(conr_write_bytes(file, "abc", 3));
+    FILE *f = fopen(file, "r");
+    assert_int_equal(fread(text, 1, sizeof text, f), 3);
+    fclose(f);
+    assert_string_equal(text, "abc");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_holder),
-        cmocka_unit_test(killed_holder),
-        cmocka_unit_test(many_holders),
-        cmocka_unit_test(beside_a_mark),
+        cmocka_unit_test(one_holder),         cmocka_unit_test(killed_holder),
+        cmocka_unit_test(many_holders),       cmocka_unit_test(beside_a_mark),
+        cmocka_unit_test(files_beside_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* pairs_test.c: labels of two files, matched by path or by order; words as labels. */
 #include "base/test_help.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *text_file(const char *name, const char *text) {

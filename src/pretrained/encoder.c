@@ -10,6 +10,7 @@
 #include "images/unreadable.h"
 #include "kernels/rows.h"
 
+#include <errno.h>
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ int conr_encoder_open(conr *c, const char *path, const char *const *settings, co
     tensors_close(&f);
     TRY(checksum_file(path, SIZE_MAX, &e->checksum));
     e->path = realpath(path, NULL);
-    if (!e->path) e->path = strdup(path);
+    if (!e->path && errno != ENOMEM) e->path = strdup(path);
     if (!e->path) TRY(fail_memory("encoder", (double)strlen(path)));
     write_settings(e);
     *out = e;

@@ -9,6 +9,7 @@
 #include "json/json.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,6 +155,7 @@ int folder_open(const char *path, folder *out) {
     if (!out->path) return CONR_ENOMEM;
     /* the last part, also of "runs/photos/" and of "." */
     char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM) TRY(fail_memory(path, PATH_MAX));
     const char *slash = real ? strrchr(real, '/') : NULL;
     out->name = keep(out, slash && slash[1] ? slash + 1 : path);
     free(real);

@@ -183,10 +183,12 @@ static void record_options(features_run *r) {
 }
 
 /* The absolute path of a file or folder, as far as it can be known. */
-static void record_from(features_run *r, const char *path) {
+static int record_from(features_run *r, const char *path) {
     char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM) return fail_memory(path, PATH_MAX);
     features_text(r->o.from, real ? real : path);
     free(real);
+    return 0;
 }
 
 /* The weights stay where they are: they are large, and one file serves many runs. */
@@ -305,7 +307,7 @@ int conr_cluster_features(conr *c, conr_images *images, const float *features, i
         snprintf(r.o.source, sizeof r.o.source, "hog");
         snprintf(r.o.takes, sizeof r.o.takes, "hog");
     }
-    if (features && o->from) record_from(&r, o->from);
+    if (features && o->from) TRY(record_from(&r, o->from));
     if (images) record_selection(&r, &o->selection);
     if (images) TRY(open_truth(&r));
     TRY(cluster(&r, result));
@@ -315,7 +317,7 @@ done:
 }
 
 /* What embeds new rows is that of the other run. */
-static void record_again(features_run *r, const folder *f) {
+static int record_again(features_run *r, const folder *f) {
     features_options *o = &r->o;
     snprintf(o->source, sizeof o->source, "run");
     snprintf(o->takes, sizeof o->takes, "%s", f->of_features ? f->made.takes : "model");
@@ -329,7 +331,7 @@ static void record_again(features_run *r, const folder *f) {
     memcpy(o->classes, f->o.classes, sizeof o->classes);
     memcpy(o->labels, f->o.labels, sizeof o->labels);
     o->long_tail = f->o.long_tail;
-    record_from(r, r->again);
+    return record_from(r, r->again);
 }
 
 int conr_cluster_again(conr *c, const char *run, const conr_features_options *o,
@@ -350,7 +352,7 @@ int conr_cluster_again(conr *c, const char *run, const conr_features_options *o,
     r.given = f.features, r.n = f.n, r.d = f.d;
     r.name = f.image;
     r.truth = f.label, f.label = NULL;
-    record_again(&r, &f);
+    TRY(record_again(&r, &f));
     TRY(cluster(&r, result));
 done:
     close_run(&r);

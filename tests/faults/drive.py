@@ -39,7 +39,8 @@ ERRORS = {"alloc": ["ENOMEM"], "open": ["EMFILE", "EIO"], "read": ["EIO"], "writ
           "sync": ["EIO"], "rename": ["ENOSPC", "EIO"], "mmap": ["ENOMEM"], "close": ["EIO"], "folder": ["EIO", "ENOSPC"]}
 CODES = {name: str(getattr(errno, name)) for name in {e for list_ in ERRORS.values() for e in list_}}
 CODES.update(kill="kill", stop="stop", cut="cut")
-SHORT = 418  # cases of the short form: one of each list
+BESIDE = ["embed", "assign", "kmeans", "neighbors", "export", "report", "duplicates"]  # write one file beside a training
+SHORT = 419  # cases of the short form: one of each list
 TIMEOUT = 60  # seconds; a case takes a tenth of one, also under sanitizers it is far below
 
 
@@ -333,7 +334,7 @@ class Driver:
 
     def two_case(self, how, percent):
         """Two writers: one is refused, or, to continue the run, comes after the other's end; it is whole."""
-        if how in ("embed", "assign", "kmeans", "neighbors", "export", "report"):
+        if how in BESIDE:
             return self.beside_case(how, percent)
         out = self.folder()
         verb = "resume" if how == "resume" else "train"
@@ -428,7 +429,7 @@ class Driver:
                 bits = 8 * len(data)
                 lists.append((("flip", state), [f"flip/{state}/{name}/{b}" for b in rng.sample(range(bits), min(bits, 400))]))
                 lists.append((("cut", state), [f"cut/{state}/{name}/{b}" for b in rng.sample(range(bits // 8), min(bits // 8, 50))]))
-        for how in ("train", "resume", "embed", "assign", "kmeans", "neighbors", "export", "report"):
+        for how in ["train", "resume"] + BESIDE:
             lists.append((("two", how), [f"two/{how}/{percent}" for percent in range(0, 100, 2)]))
         lists = [(what, ids) for what, ids in lists if not kinds or what[1] in kinds or what[0] in kinds]
         for _, ids in lists:
