@@ -80,9 +80,10 @@ static int write_csv(const arguments *a, conr_images *m, const int32_t *labels, 
     return rc;
 }
 
-/* Clusters the features and writes what was asked for.  m: the images, or NULL. */
-static int cluster(const arguments *a, conr *c, conr_images *m, const float *x, int64_t n,
-                   int64_t d, conr_kmeans_options *o, int low, int high) {
+/* Clusters the features and writes what was asked for.  m: the images, or NULL.  own: rows in x; if
+ * they are less than n, the other ranks have the others. */
+static int cluster(const arguments *a, conr *c, conr_images *m, const float *x, int64_t own,
+                   int64_t n, int64_t d, conr_kmeans_options *o, int low, int high) {
     conr_kmeans_history history = {0};
     float *centroids = NULL;
     int32_t *labels = NULL;
@@ -100,7 +101,8 @@ static int cluster(const arguments *a, conr *c, conr_images *m, const float *x, 
         goto done;
     }
     bool writes = conr_rank(NULL) == 0;
-    if (conr_kmeans(c, x, n, d, o, centroids, labels, &history) < 0 ||
+    if ((own < n ? conr_kmeans_shard(c, x, own, d, o, centroids, labels, &history)
+                 : conr_kmeans(c, x, n, d, o, centroids, labels, &history)) < 0 ||
         (writes && to && conr_write_floats(to, centroids, o->clusters, d) < 0) ||
         (writes && !is_csv(flag_text(a, "out")) &&
          conr_write_ints(flag_text(a, "out"), labels, n, 0) < 0)) {
@@ -192,6 +194,23 @@ static int check_outputs(const arguments *a) {
     return EXIT_OK;
 }
 
+/* Reads a matrix; if it is large and there are several ranks, only this one's part, *own of *n rows.
+ * 0, or an exit code after a message. */
+static int read_matrix(const arguments *a, const conr *c, int K, float **x, int64_t *own,
+                       int64_t *n, int64_t *d) {
+    int ranks, rank = conr_rank(&ranks);
+    if (ranks > 1 && K > 0) {
+        if (conr_read_features_part(operand(a, 0), rank, ranks, x, own, d, n) < 0)
+            return library_error();
+        if (conr_kmeans_is_large(c, *n, K)) return EXIT_OK;
+        conr_free(*x);
+        *x = NULL;
+    }
+    if (conr_read_features(operand(a, 0), x, n, d) < 0) return library_error();
+    *own = *n;
+    return EXIT_OK;
+}
+
 static int run(const arguments *a) {
     conr_kmeans_options o;
     int threads, low, high, size = 0, rc;
@@ -204,17 +223,17 @@ static int run(const arguments *a) {
     conr *c = NULL;
     conr_images *m = NULL;
     float *x = NULL;
-    int64_t n, d;
+    int64_t n, d, own = 0;
     const char *src = operand(a, 0);
     if (conr_open(flag_text(a, "device"), threads, &c) < 0) return library_error();
     progress_start(c, flag_on(a, "quiet"));
     if (!is_matrix(src))
         rc = read_pixels(a, c, size, &m, &x, &n, &d);
-    else if (conr_read_features(src, &x, &n, &d) < 0)
-        rc = library_error();
+    else
+        rc = read_matrix(a, c, low == high ? low : 0, &x, &own, &n, &d);
     if (rc == EXIT_OK) {
         conr_set_together(c, 1);
-        rc = cluster(a, c, m, x, n, d, &o, low, high);
+        rc = cluster(a, c, m, x, m ? n : own, n, d, &o, low, high);
     }
     if (rc == EXIT_OK && m && !flag_on(a, "json") && conr_rank(NULL) == 0)
         rc = print_scores(m, flag_text(a, "out"));

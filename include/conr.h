@@ -314,6 +314,19 @@ CONR_API int conr_kmeans(conr *c, const float *features, int64_t n, int64_t d,
                          conr_kmeans_history *history);
 CONR_API void conr_kmeans_history_free(conr_kmeans_history *h);
 
+/* Whether conr_kmeans takes the way of large sets here, on the host from 2^26 distances on. */
+CONR_API int conr_kmeans_is_large(const conr *c, int64_t n, int K);
+
+/* k-means of rows that are spread over the ranks (conr_rank): all ranks call it together, each with
+ * its own part, in the order of the ranks.  Always takes the way of large sets, on the host.  The
+ * bits of the result are those of one rank with all rows, for any number of ranks.
+ *   features   [n,d], of this rank, n at least 1; no rank needs the others
+ *   centroids, history  as of conr_kmeans, on every rank
+ *   labels     of the rows of all ranks, on every rank */
+CONR_API int conr_kmeans_shard(conr *c, const float *features, int64_t n, int64_t d,
+                               const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                               conr_kmeans_history *history);
+
 /* The nearest centroid of each row; of equally near ones, the lower index.  features: [n,d];
  * centroids: [K,d]; labels: [n]; distances: [n], by the metric, or NULL. */
 CONR_API int conr_assign(conr *c, const float *features, int64_t n, int64_t d, conr_metric metric,
@@ -501,6 +514,11 @@ CONR_API int conr_head_open(conr *c, const char *path, conr_head **out);
 /* Reads a matrix from a .npy file of any numeric type and order; NaN and infinity are refused.
  * *features [n,d] is released by conr_free. */
 CONR_API int conr_read_features(const char *path, float **features, int64_t *n, int64_t *d);
+
+/* The same for one of `parts` parts of equal size, part 0 .. parts-1: only its rows are read and
+ * held.  *total: rows of the file. */
+CONR_API int conr_read_features_part(const char *path, int part, int parts, float **features,
+                                     int64_t *n, int64_t *d, int64_t *total);
 
 /* Reads integers from a .npy file or a CSV file: from the column named `column`, or if that is NULL
  * from the first of cluster, label, pred that exists, else from the last column.  *labels [n] is

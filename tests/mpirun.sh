@@ -79,6 +79,17 @@ done
 cmp -s "$work/near1.npy" "$work/near2.npy" || complain "two ranks find other neighbors"
 cmp -s "$work/labels1.npy" "$work/labels2.npy" || complain "two ranks find other clusters"
 
+# ---- many rows with many clusters: each rank reads its part, and the bits are those of one
+{ printf '\x93NUMPY\x01\x00\x76\x00'
+  printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (65600, 2), }"
+  LC_ALL=C awk 'BEGIN { srand(3); for (i = 0; i < 131200; i++) printf "%c", 32 + int(90 * rand()) }'; } >"$work/many.npy"
+for n in 1 2 4; do
+    many $n kmeans "$work/many.npy" --clusters 1024 --metric euclidean --restarts 1 --iterations 3 --out "$work/labels$n.npy" --centroids "$work/centers$n.npy" ||
+        complain "large kmeans by $n: $(cat "$work/err")"
+    cmp -s "$work/labels1.npy" "$work/labels$n.npy" && cmp -s "$work/centers1.npy" "$work/centers$n.npy" || complain "$n ranks find other clusters of many rows"
+done
+refused 2 "more than the 65600 rows" kmeans "$work/many.npy" --clusters 65601 --out "$work/x.npy"
+
 # ---- errors are reported once
 refused 2 "multiple of 6" train "${recipe[@]}" --set batch=33 --set accumulate=3 --out "$work/x"
 refused 2 "holds a finished run" train "${recipe[@]}" --out "$work/two"

@@ -22,6 +22,13 @@ int conr_read_features(const char *path, float **features, int64_t *n, int64_t *
     return rc;
 }
 
+int conr_read_features_part(const char *path, int part, int parts, float **features, int64_t *n,
+                            int64_t *d, int64_t *total) {
+    int rc = npy_read_features_part(path, part, parts, features, n, d, total);
+    if (rc == 0 && (rc = conr_check_file(path)) < 0) conr_free(*features), *features = NULL;
+    return rc;
+}
+
 static int write_array(const char *path, char kind, const void *values, int64_t rows,
                        int64_t columns) {
     int64_t dim[2] = {rows, columns};

@@ -412,17 +412,26 @@ static void to_int64(char kind, int size, const void *in, size_t count, int64_t 
     }
 }
 
+enum { PART_BYTES = 4 << 20 }; /* read at a time */
+
+/* Whether an array can be features. */
+static int check_features(const char *path, const npy *a) {
+    if (a->kind == 'b')
+        return fail(CONR_EINVAL,
+                    "%s: holds booleans, features are floats or integers; save it as float32",
+                    path);
+    if (a->n_dims < 1 || a->n_dims > 2)
+        return fail(CONR_EINVAL, "%s: has %d dimensions, features have 2, [n,d]; reshape it", path,
+                    a->n_dims);
+    return 0;
+}
+
 int npy_read_features(const char *path, float **out, int64_t *n, int64_t *d) {
     int rc = 0;
     npy a = {0};
     float *values = NULL;
     TRY(npy_read(path, &a));
-    if (a.kind == 'b')
-        TRY(fail(CONR_EINVAL,
-                 "%s: holds booleans, features are floats or integers; save it as float32", path));
-    if (a.n_dims < 1 || a.n_dims > 2)
-        TRY(fail(CONR_EINVAL, "%s: has %d dimensions, features have 2, [n,d]; reshape it", path,
-                 a.n_dims));
+    TRY(check_features(path, &a));
     int64_t columns = a.n_dims == 2 ? a.dim[1] : 1;
     if (a.kind == 'f' && a.size == 4) { /* not copied: features may fill half the memory */
         values = a.data;
@@ -440,6 +449,58 @@ int npy_read_features(const char *path, float **out, int64_t *n, int64_t *d) {
 done:
     free(values);
     npy_free(&a);
+    return rc;
+}
+
+/* The rows of a part that were read with all others. */
+static int keep_part(int part, int parts, float **rows, int64_t *n, int64_t d, int64_t total) {
+    int64_t first = total * part / parts;
+    *n = total * (part + 1) / parts - first;
+    memmove(*rows, *rows + first * d, (size_t)(*n * d) * sizeof **rows);
+    float *less = realloc(*rows, (size_t)(*n * d) * sizeof **rows);
+    if (less) *rows = less;
+    return 0;
+}
+
+int npy_read_features_part(const char *path, int part, int parts, float **out, int64_t *n,
+                           int64_t *d, int64_t *total) {
+    int rc = 0;
+    size_t at;
+    npy a = {0};
+    float *values = NULL;
+    char *bytes = NULL;
+    file_reader file = {.fd = -1};
+    TRY(file_reader_open(path, &file));
+    TRY(npy_head(&file, path, &a, &at));
+    TRY(check_features(path, &a));
+    *d = a.n_dims == 2 ? a.dim[1] : 1;
+    *total = a.dim[0];
+    if (*total < parts)
+        TRY(fail(CONR_EINVAL, "%s: has %lld rows for %d processes; start at most as many", path,
+                 (long long)*total, parts));
+    if (!at) { /* in another order: there is no reading a part */
+        TRY(npy_read_features(path, &values, total, d));
+        TRY(keep_part(part, parts, &values, n, *d, *total));
+    } else {
+        int64_t first = *total * part / parts, count = *total * (part + 1) / parts - first;
+        size_t width = (size_t)*d * a.size, piece = PART_BYTES / (width + 1) + 1;
+        values = memory_new(path, (size_t)count * *d, sizeof *values);
+        bytes = memory_new(path, piece * width, 1);
+        TRY(values && bytes ? 0 : CONR_ENOMEM);
+        for (size_t i = 0; i < (size_t)count; i += piece) {
+            size_t rows = (size_t)count - i < piece ? (size_t)count - i : piece;
+            TRY(file_reader_read(&file, path, at + ((size_t)first + i) * width, rows * width,
+                                 bytes));
+            npy_floats(a.kind, a.size, bytes, rows * *d, values + i * *d);
+        }
+        *n = count;
+        TRY(numbers_check(path, values, count, *d));
+    }
+    *out = values, values = NULL;
+done:
+    file_reader_close(&file);
+    npy_free(&a);
+    free(values), free(bytes);
     return rc;
 }
 

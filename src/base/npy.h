@@ -37,6 +37,10 @@ void npy_free(npy *a); /* may follow a failed read, and may be called twice */
  * and NaN and infinity, naming the first row with one.  The caller releases *out by free(). */
 int npy_read_features(const char *path, float **out, int64_t *n, int64_t *d);
 
+/* The same for rows total*part/parts .. total*(part+1)/parts-1 only, at least one: *n of *total. */
+int npy_read_features_part(const char *path, int part, int parts, float **out, int64_t *n,
+                           int64_t *d, int64_t *total);
+
 /* Reads a vector of integers, not empty, as int64.  The caller releases *out by free(). */
 int npy_read_labels(const char *path, int64_t **out, int64_t *n);
 

@@ -511,3 +511,50 @@ int conr_kmeans(conr *c, const float *features, int64_t rows, int64_t width,
     return kmeans_host_arrays(c, context_together(c), features, rows, width, o, centroids, labels,
                               history);
 }
+
+int conr_kmeans_is_large(const conr *c, int64_t n, int K) {
+    return !c->dev->op.kmeans && large_is(n, K);
+}
+
+/* A power of two for all ranks, if the rows of all are tiny. */
+static int share_scale(ranks *over, float *by) {
+    int rc = 0;
+    if (!over) return 0;
+    float *all = memory_new("k-means", (size_t)over->count, sizeof *all);
+    TRY(all ? 0 : CONR_ENOMEM);
+    TRY(ranks_all_gather(over, by, sizeof *by, all));
+    for (int r = 0; r < over->count; r++) *by = fminf(*by, all[r]);
+done:
+    free(all);
+    return rc;
+}
+
+int conr_kmeans_shard(conr *c, const float *features, int64_t rows, int64_t width,
+                      const conr_kmeans_options *options, float *centroids, int32_t *labels,
+                      conr_kmeans_history *history) {
+    int rc = 0;
+    ranks *over = c->ranks.count > 1 || c->ranks.talks ? &c->ranks : NULL;
+    conr_kmeans_options o = *options;
+    float by = 1, *x = NULL, *start = NULL;
+    int64_t size = (int64_t)o.clusters * width;
+    if (history) *history = (conr_kmeans_history){0};
+    TRY(numbers_check("features", features, rows, width));
+    TRY(check_options(&o, INT64_MAX));
+    if (o.start) TRY(numbers_check("start", o.start, o.clusters, width));
+    if (o.metric == CONR_EUCLIDEAN)
+        by = scale_for(features, rows, o.start, o.start ? o.clusters : 0, width);
+    TRY(share_scale(over, &by));
+    if (by != 1) {
+        x = scale_copy(features, rows * width, by);
+        if (o.start) o.start = start = scale_copy(o.start, size, by);
+        TRY(x && (start || !o.start) ? 0 : CONR_ENOMEM);
+    }
+    TRY(large_spread(c->host, over, x ? x : features, (int)rows, (int)width, &o, centroids, labels,
+                     history));
+    for (int64_t i = 0; by != 1 && i < size; i++) centroids[i] /= by;
+    if (history) unscale_history(history, by);
+done:
+    if (rc < 0 && history) conr_kmeans_history_free(history);
+    free(x), free(start);
+    return rc;
+}

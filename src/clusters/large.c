@@ -3,7 +3,8 @@
  * Every row has a bound above the distance to its own center and one below the distances to the
  * others that it was compared with; they move with the centers, as in lloyd.c.  Rows that the
  * bounds do not settle are sorted by their center, so that those of one center meet the same
- * candidates, and the micro-kernel compares whole panels. */
+ * candidates, and the micro-kernel compares whole panels.  Long because assignment, sums, refills
+ * and jumps share one state. */
 #include "clusters/large.h"
 
 #include "base/memory.h"

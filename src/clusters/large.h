@@ -19,6 +19,11 @@ int large_kmeans(device *dev, ranks *over, const float *features, int n, int d,
                  const conr_kmeans_options *o, float *centroids, int32_t *labels,
                  conr_kmeans_history *history);
 
+/* The same with the labels of all ranks on every rank. */
+int large_spread(device *dev, ranks *over, const float *features, int n, int d,
+                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                 conr_kmeans_history *history);
+
 /* The same for ranks that hold all rows, each: they share the work, and all get all labels. */
 int large_whole(device *dev, ranks *over, const float *features, int n, int d,
                 const conr_kmeans_options *o, float *centroids, int32_t *labels,

@@ -91,17 +91,38 @@ done:
     return rc;
 }
 
+/* Gives all labels to all ranks, whose rows begin at starts [ranks+1]. */
+static int share_labels(ranks *over, const int64_t *starts, int32_t *labels) {
+    int rc = 0;
+    for (int r = 0; r < over->count; r++)
+        TRY(ranks_broadcast_from(over, r, labels + starts[r],
+                                 (size_t)(starts[r + 1] - starts[r]) * sizeof *labels));
+done:
+    return rc;
+}
+
+int large_spread(device *dev, ranks *over, const float *features, int n, int d,
+                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
+                 conr_kmeans_history *history) {
+    int rc = 0, ranks = over ? over->count : 1;
+    int64_t mine = n, *starts = memory_new("k-means", (size_t)ranks + 1, sizeof *starts);
+    TRY(starts ? 0 : CONR_ENOMEM);
+    starts[0] = 0, starts[1] = n;
+    if (over) TRY(ranks_all_gather(over, &mine, sizeof mine, starts + 1));
+    for (int r = 0; r < ranks; r++) starts[r + 1] += starts[r];
+    TRY(large_kmeans(dev, over, features, n, d, o, centroids,
+                     labels + starts[over ? over->rank : 0], history));
+    if (over) TRY(share_labels(over, starts, labels));
+done:
+    free(starts);
+    return rc;
+}
+
 int large_whole(device *dev, ranks *over, const float *features, int n, int d,
                 const conr_kmeans_options *o, float *centroids, int32_t *labels,
                 conr_kmeans_history *history) {
-    int rc = 0, rank = over ? over->rank : 0, ranks = over ? over->count : 1;
+    int rank = over ? over->rank : 0, ranks = over ? over->count : 1;
     int64_t first = (int64_t)n * rank / ranks, last = (int64_t)n * (rank + 1) / ranks;
-    TRY(large_kmeans(dev, over, features + first * d, (int)(last - first), d, o, centroids,
-                     labels + first, history));
-    for (int r = 0; over && r < ranks; r++) {
-        first = (int64_t)n * r / ranks, last = (int64_t)n * (r + 1) / ranks;
-        TRY(ranks_broadcast_from(over, r, labels + first, (size_t)(last - first) * sizeof *labels));
-    }
-done:
-    return rc;
+    return large_spread(dev, over, features + first * d, (int)(last - first), d, o, centroids,
+                        labels, history);
 }

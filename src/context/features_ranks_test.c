@@ -79,8 +79,43 @@ static void kmeans(void **state) {
     compare_kmeans(o);
 }
 
+/* Rows spread over the ranks, in parts of unequal size: no rank reads those of another. */
+static void spread(void **state) {
+    enum { MANY = 60 };
+    static float one[MANY * D], many[MANY * D], start[MANY * D];
+    static int32_t label[ROWS], other[ROWS];
+    int rank = context->ranks.rank, ranks = context->ranks.count;
+    int first = rank ? ROWS / 9 + ROWS * rank / ranks / 2 : 0;
+    int last = rank == ranks - 1 ? ROWS : ROWS / 9 + ROWS * (rank + 1) / ranks / 2;
+    size_t own = (size_t)(last - first) * D * sizeof(float);
+    float *mine = malloc(own);
+    conr_kmeans_options o = conr_kmeans_defaults();
+    conr_kmeans_history h, all;
+    (void)state;
+    memcpy(mine, features + first * D, own);
+    for (int i = 0; i < MANY * D; i++) start[i] = i < D ? 0 : 9 + (float)i; /* all but one empty */
+    for (int with = 0; with < 4; with++) {
+        o.clusters = MANY, o.restarts = 2 - with / 2, o.start = with < 2 ? NULL : start;
+        o.metric = with % 2 ? CONR_COSINE : CONR_EUCLIDEAN;
+        memset(other, 0xff, sizeof other);
+        assert_ok(conr_kmeans_shard(lonely, features, ROWS, D, &o, one, label, &h));
+        assert_ok(conr_kmeans_shard(context, mine, last - first, D, &o, many, other, &all));
+        assert_memory_equal(one, many, sizeof one);
+        assert_memory_equal(label, other, sizeof label);
+        assert_int_equal(h.run, all.run);
+        assert_int_equal(h.steps, all.steps);
+        assert_true(h.objective == all.objective);
+        conr_kmeans_history_free(&h), conr_kmeans_history_free(&all);
+    }
+    o.clusters = ROWS + 1;
+    assert_fails(CONR_EINVAL, "more than the 2500 rows",
+                 conr_kmeans_shard(context, mine, last - first, D, &o, many, other, NULL));
+    free(mine);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(neighbors), cmocka_unit_test(kmeans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(neighbors), cmocka_unit_test(kmeans),
+                                       cmocka_unit_test(spread)};
     if (conr_open("cpu", 1, &context) < 0 || conr_open("cpu", 1, &lonely) < 0)
         return fprintf(stderr, "%s\n", conr_error()), 1;
     lonely->ranks = (ranks){.count = 1, .locals = 1};
