@@ -152,8 +152,9 @@ int run_fit_budget(run *r) {
             high = middle;
     }
     r->o = lasting(&r->o, low);
-    /* measured again after a tenth, unless that is no whole epoch or not in stage 1 */
-    r->measure_again = !r->to->from && r->o.stage1_epochs > r->o.epochs / 10 ? r->o.epochs / 10 : 0;
+    /* measured again after a tenth, at least one epoch, if that is within stage 1 */
+    int tenth = at_least(r->o.epochs / 10, 1);
+    r->measure_again = !r->to->from && r->o.stage1_epochs > tenth ? tenth : 0;
 done:
     return rc;
 }
@@ -198,6 +199,11 @@ int run_measure_again(run *r, int done) {
     int rc = 0;
     trainer *t = r->t;
     bool other = false;
+    /* an epoch may be over sooner than expected: too short a time says little, so wait for more */
+    if (r->stepping < 0.05 * r->to->budget && done + 1 < r->o.stage1_epochs)
+        r->measure_again = done + 1;
+    TRY(ranks_broadcast(r->ranks, &r->measure_again, sizeof r->measure_again));
+    if (r->measure_again > done) return 0;
     if (r->leads && r->timed > 0) {
         double epoch = r->stepping / (double)r->timed * (double)t->steps;
         other =
