@@ -151,46 +151,48 @@ int run_fit_budget(run *r) {
         else
             high = middle;
     }
+    r->given = r->o;
     r->o = lasting(&r->o, low);
-    /* measured again after a tenth, unless that is no whole epoch or not in stage 1 */
-    r->measure_again = !r->to->from && r->o.stage1_epochs > r->o.epochs / 10 ? r->o.epochs / 10 : 0;
+    /* measured again after a tenth, at least one epoch, if that is within stage 1 */
+    int tenth = at_least(r->o.epochs / 10, 1);
+    r->measure_again = !r->to->from && r->o.stage1_epochs > tenth ? tenth : 0;
 done:
     return rc;
 }
 
 /* The plan for another number of epochs, when `done` of them are over.  What these depended on stays:
  * warmup, intervals, what has begun. */
-static train_options replanned(const train_options *o, int done, int epochs) {
-    train_options out = *o;
-    int whole = o->epochs;
-    out.stage1_epochs = at_least(scaled(o->stage1_epochs, whole, epochs), done);
-    out.relax_epochs = scaled(o->relax_epochs, whole, epochs);
-    if (o->prototype_epoch >= done)
-        out.prototype_epoch = at_least(scaled(o->prototype_epoch, whole, epochs), done);
-    if (o->early_epoch >= done)
-        out.early_epoch = at_least(scaled(o->early_epoch, whole, epochs), done);
+static train_options replanned(const train_options *given, const train_options *o, int done,
+                               int epochs) {
+    train_options out = *o, other = lasting(given, epochs);
+    out.stage1_epochs = at_least(other.stage1_epochs, done);
+    out.relax_epochs = other.relax_epochs;
+    if (o->prototype_epoch >= done) out.prototype_epoch = at_least(other.prototype_epoch, done);
+    if (o->early_epoch >= done) out.early_epoch = at_least(other.early_epoch, done);
     out.replan_epoch = done;
-    out.replan_from = whole;
+    out.replan_from = o->epochs;
     out.epochs = epochs;
     return out;
 }
 
-bool budget_again(const budget_costs *c, double slower, double left, int done, train_options *o) {
+bool budget_again(const budget_costs *c, double slower, double left, int done,
+                  const train_options *given, train_options *o) {
     budget_costs now = *c;
     double *each = (double *)&now;
     for (size_t i = 0; i < sizeof now / sizeof *each; i++) each[i] *= slower;
     int low = done + 1, high = low + 1;
-    while (high < 1000000 && duration(&now, replanned(o, done, high), done) <= left) high *= 2;
+    while (high < 1000000 && duration(&now, replanned(given, o, done, high), done) <= left)
+        high *= 2;
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
-        if (duration(&now, replanned(o, done, middle), done) <= left)
+        if (duration(&now, replanned(given, o, done, middle), done) <= left)
             low = middle;
         else
             high = middle;
     }
     /* a plan that still fits stays: what it promised is what is trained */
     if (abs(low - o->epochs) <= at_least(o->epochs / 20, 1)) return false;
-    *o = replanned(o, done, low);
+    *o = replanned(given, o, done, low);
     return true;
 }
 
@@ -198,10 +200,17 @@ int run_measure_again(run *r, int done) {
     int rc = 0;
     trainer *t = r->t;
     bool other = false;
+    /* an epoch may be over sooner than expected: too short a time says little, so wait for more */
+    if (r->stepping < 0.05 * r->to->budget && done + 1 < r->o.stage1_epochs)
+        r->measure_again = done + 1;
+    TRY(ranks_broadcast(r->ranks, &r->measure_again, sizeof r->measure_again));
+    if (r->measure_again > done) return 0;
     if (r->leads && r->timed > 0) {
         double epoch = r->stepping / (double)r->timed * (double)t->steps;
-        other =
-            budget_again(&r->costs, epoch / r->costs.epoch[0], seconds_left(r, 0.97), done, &r->o);
+        double slower = epoch / r->costs.epoch[0];
+        /* a machine that was busy during the trial may be so again: between the two measurements */
+        if (slower < 1) slower = pow(slower, 2.0 / 3);
+        other = budget_again(&r->costs, slower, seconds_left(r, 0.97), done, &r->given, &r->o);
     }
     TRY(ranks_broadcast(r->ranks, &r->o, sizeof r->o));
     TRY(ranks_broadcast(r->ranks, &other, sizeof other));

@@ -57,19 +57,20 @@ typedef struct run {
     trainer *t;
     checkpoint_state state;
     FILE *log;
-    int64_t *truth;     /* [images] labels, or NULL if there are none */
-    int32_t *previous;  /* [images] pseudo labels before the last clustering, valid if */
-    bool compared;      /* there were any */
-    double began;       /* clock at the start of this call */
-    double before;      /* seconds trained before it */
-    double interval;    /* clock at the last log line */
-    double stepping;    /* seconds spent in steps by this call */
-    int64_t stepped;    /* steps by this call */
-    int64_t timed;      /* how many of them `stepping` covers */
-    double last_loss;   /* mean of the last log line */
-    double epoch_loss;  /* mean over the last closed epoch */
-    budget_costs costs; /* as the trial of a budget measured them */
-    int measure_again;  /* with a budget: after this epoch; 0: never */
+    int64_t *truth;      /* [images] labels, or NULL if there are none */
+    int32_t *previous;   /* [images] pseudo labels before the last clustering, valid if */
+    bool compared;       /* there were any */
+    double began;        /* clock at the start of this call */
+    double before;       /* seconds trained before it */
+    double interval;     /* clock at the last log line */
+    double stepping;     /* seconds spent in steps by this call */
+    int64_t stepped;     /* steps by this call */
+    int64_t timed;       /* how many of them `stepping` covers */
+    double last_loss;    /* mean of the last log line */
+    double epoch_loss;   /* mean over the last closed epoch */
+    budget_costs costs;  /* as the trial of a budget measured them */
+    int measure_again;   /* with a budget: after this epoch; 0: never */
+    train_options given; /* with a budget: the settings before it changed them */
     evaluation last;
     conr_baseline baseline;
     char path[4096], choices[4096];
@@ -106,9 +107,11 @@ int run_fit_budget(run *r);
 /* When a tenth of the epochs is over: measures again, and if another number of epochs fits the rest of
  * the time, plans, saves and writes it. */
 int run_measure_again(run *r, int done);
-/* Its decision: costs of the trial times `slower`, seconds left; changes o and returns true if the
+/* Its decision: costs of the trial times `slower`, seconds left, the
+ * settings before any plan; changes o and returns true if the
  * plan no longer fits. */
-bool budget_again(const budget_costs *c, double slower, double left, int done, train_options *o);
+bool budget_again(const budget_costs *c, double slower, double left, int done,
+                  const train_options *given, train_options *o);
 
 /* ---- loop.c ---------------------------------------------------------------------------------- */
 
