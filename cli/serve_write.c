@@ -34,12 +34,16 @@ static int whole(const json_t *body, const char *key) {
 
 static int merge(server *s, const json_t *body) {
     const json_t *list = json_object_get(body, "clusters"), *value;
-    int all[1000], n = 0;
-    size_t j;
+    size_t n = json_array_size(list), j;
+    int *all = malloc((n + 1) * sizeof *all), rc;
+    if (!all) return 1;
     json_array_foreach(list, j, value) {
-        if (n < 1000) all[n++] = json_is_integer(value) ? (int)json_integer_value(value) : -1;
+        json_int_t k = json_is_integer(value) ? json_integer_value(value) : -1;
+        all[j] = k >= 0 && k <= INT_MAX ? (int)k : -1;
     }
-    return conr_edits_merge(s->edits, all, n);
+    rc = n <= INT_MAX ? conr_edits_merge(s->edits, all, (int)n) : 1;
+    free(all);
+    return rc;
 }
 
 /* 0, the code of a failure, or 1: no such decision. */

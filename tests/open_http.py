@@ -125,7 +125,8 @@ def test_decisions():
     status, answer = o.json("do", {"do": "rename", "cluster": 999, "name": "x"})
     check(status == 409 and "no such cluster" in answer["error"], f"a cluster that is not: {answer}")
     for bad in ({"do": "dance"}, {}, {"do": "move", "images": [n], "to": 0}, {"do": "mark", "images": ["1"], "as": "wrong"},
-                {"do": "merge", "clusters": [0]}, {"do": "split", "cluster": 0, "k": 10 ** 9}, {"do": "clusters", "K": 1}):
+                {"do": "merge", "clusters": [0]}, {"do": "merge", "clusters": [0, 2 ** 32 + 1]},
+                {"do": "split", "cluster": 0, "k": 10 ** 9}, {"do": "clusters", "K": 1}):
         check(o.json("do", bad)[0] in (400, 409), f"{bad} is accepted")
 
     status, data, head = o.ask("csv", {"images": [0, 1]})

@@ -93,7 +93,7 @@ done:
 /* ---- all images ------------------------------------------------------------------------------ */
 
 int conr_looks_make(conr *c, conr_images *m, conr_looks **out) {
-    enum { AT_ONCE = 512 };
+    enum { AT_ONCE = 128 }; /* between two reports of progress */
     int rc = 0, broken = 0;
     char why[512] = "";
     const source *s = &m->source;
