@@ -35,6 +35,7 @@ want zlib1g-dev library zlib
 want libgif-dev sh -c 'echo "#include <gif_lib.h>" | cc -E - -o /dev/null'
 want libtiff-dev library libtiff-4
 want libheif-dev library libheif
+want libarchive-dev library libarchive
 want libmicrohttpd-dev library libmicrohttpd
 want libcmocka-dev library cmocka
 want python3-numpy python_has "numpy, pytest"

@@ -14,7 +14,11 @@ const char *conr_format(int i, int *built_in) {
     bool there = false;
     const char *name = decode_built_in(i, &there);
     *built_in = there;
-    return name;
+    if (name || (i > 0 && !decode_built_in(i - 1, &there))) return name;
+#ifdef CONR_ARCHIVE
+    *built_in = 1;
+#endif
+    return "archives (.zip, .tar)"; /* after the last format */
 }
 
 static int count_labels(conr_images *m) {

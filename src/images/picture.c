@@ -117,7 +117,8 @@ int conr_images_picture(const conr_images *m, int64_t i, unsigned char **bytes, 
     *bytes = NULL, *type = "image/png";
     TRY(check_number(m, i));
     if (s->item) {
-        TRY(file_read_whole(s->item[i].file, &file));
+        TRY(s->item[i].in ? source_item_bytes(&s->item[i], SIZE_MAX, &file)
+                          : file_read_whole(s->item[i].file, &file));
         const char *shown = shown_type(file.data, file.n);
         if (shown) {
             *bytes = file.data, *n = (int64_t)file.n, *type = shown;
@@ -134,5 +135,7 @@ done:
 }
 
 const char *conr_images_file(const conr_images *m, int64_t i) {
-    return i >= 0 && i < m->source.n && m->source.item ? m->source.item[i].file : NULL;
+    return i >= 0 && i < m->source.n && m->source.item && !m->source.item[i].in
+               ? m->source.item[i].file
+               : NULL;
 }

@@ -124,6 +124,18 @@ static int write_png(const image *m, const char *to) {
     return fail(CONR_EFILE, "%s: cannot be written: %s; check the disk", to, p.message);
 }
 
+/* An image of an archive, as it is there. */
+static int write_item(const source_item *it, const char *to) {
+    file_bytes bytes = {0};
+    int rc = source_item_bytes(it, SIZE_MAX, &bytes);
+    FILE *f = rc == 0 ? fopen(to, "wxb") : NULL;
+    if (rc == 0 && !f) rc = fail_file(to);
+    bool whole = f && fwrite(bytes.data, 1, bytes.n, f) == bytes.n;
+    if (f && (fclose(f) || !whole)) rc = fail_file(to);
+    file_bytes_free(&bytes);
+    return rc;
+}
+
 /* The link stays valid if the folder is moved, so it has the absolute path. */
 static int link_file(const char *from, const char *to) {
     char whole[PATH];
@@ -137,6 +149,7 @@ static int place_image(placing *p, int64_t i, const char *to) {
     const source *s = p->from;
     errno = 0;
     if (!s->item) return write_png(&p->pixels, to);
+    if (s->item[i].in) return write_item(&s->item[i], to); /* nothing to link to */
     return p->copy ? copy_file(s->item[i].file, to) : link_file(s->item[i].file, to);
 }
 

@@ -254,6 +254,7 @@ bool source_has_file(const source *s, const char *path) {
     const struct source_memory *m = s->memory;
     int64_t items = s->item ? s->n : 0;
     for (int64_t i = -1 - m->n_used; i < items; i++) {
+        if (i >= 0 && s->item[i].in) break; /* an archive is among those used */
         const char *one = i >= 0 ? s->item[i].file : i == -1 ? s->path : m->used[-2 - i];
         if (stat(one, &at) == 0 && at.st_dev == out.st_dev && at.st_ino == out.st_ino) return true;
     }
@@ -276,6 +277,15 @@ static void interleave(const unsigned char *in, source_layout layout, int w, int
 
 int source_item_bytes(const source_item *it, size_t most, file_bytes *out) {
     bool its_own;
+    if (it->in) { /* in an archive */
+        size_t n = it->bytes < most ? (size_t)it->bytes : most;
+        *out = (file_bytes){.n = n, .size = (size_t)it->bytes};
+        int failed = memory_check(it->path, (double)n);
+        if (failed < 0) return failed;
+        out->data = malloc(n + 1);
+        if (!out->data) return fail_memory(it->path, (double)n);
+        return source_bytes_read(it->in, (size_t)it->at, n, out->data);
+    }
     int rc = file_read(it->file, most, out, &its_own);
     return rc < 0 && its_own ? CONR_EFORMAT : rc;
 }

@@ -28,6 +28,7 @@ typedef enum source_kind {
     SOURCE_IDX,
     SOURCE_NPY,
     SOURCE_LIST,
+    SOURCE_ARCHIVE,
     SOURCE_IMAGE
 } source_kind;
 
@@ -46,15 +47,17 @@ typedef struct source_options {
     progress tell;
 } source_options;
 
-/* An image in a file of its own. */
+/* An image in a file of its own, or in an archive. */
 typedef struct source_item {
-    const char *path; /* in messages and results */
-    const char *file; /* to open it; often the same */
-    int32_t label;    /* index into class_name, -1 unknown */
-    uint16_t w, h;    /* orientation applied */
-    bool gray, bad;   /* bad: found unreadable */
-    uint64_t bytes;   /* of the file */
-    int64_t time;     /* of its last change, nanoseconds */
+    const char *path;              /* in messages and results */
+    const char *file;              /* to open it, often the same; of an archive: the archive */
+    const struct source_bytes *in; /* its bytes lie there; NULL: they are the file */
+    uint64_t at;                   /* from here on, item.bytes of them */
+    int32_t label;                 /* index into class_name, -1 unknown */
+    uint16_t w, h;                 /* orientation applied */
+    bool gray, bad;                /* bad: found unreadable */
+    uint64_t bytes;                /* of the file */
+    int64_t time;                  /* of its last change, nanoseconds */
 } source_item;
 
 /* The order of the bytes of an image in an array. */
@@ -118,6 +121,11 @@ void source_size(const source *s, int64_t i, int *w, int *h);
  * each with its own image.  CONR_EFORMAT: the image cannot be read; any other failure is not its
  * fault (memory, file handles, the disk). */
 int source_read(const source *s, int64_t i, int channels, int least, image *out);
+
+/* The bytes of an image as they are in its file or archive, or the first `most` of them.
+ * CONR_EFORMAT: this one image cannot be read and counts as bad; any other failure is the machine's
+ * and ends the work, as in source_read. */
+int source_item_bytes(const source_item *it, size_t most, file_bytes *out);
 
 /* A hash that tells whether two sets are the same images in the same order: their number; for files
  * the paths below the SRC, the sizes, and the bytes; for arrays the pixels.  If they

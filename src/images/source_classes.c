@@ -84,7 +84,7 @@ static long plain_number(const char *text) {
 
 int source_sort_classes(source *s) {
     int rc = 0, *new_of = NULL;
-    bool numbers = s->kind == SOURCE_LIST; /* numbers in a list are kept */
+    bool numbers = s->kind == SOURCE_LIST || s->memory->numbers; /* those of a list are kept */
     named *list = calloc((size_t)s->n_classes + 1, sizeof *list);
     new_of = calloc((size_t)s->n_classes + 1, sizeof *new_of);
     if (!list || !new_of) TRY(fail_memory("classes", (double)s->n_classes * sizeof *list));

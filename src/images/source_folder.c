@@ -190,6 +190,15 @@ static int look_at_other(source *s, const char *path) {
     return 0;
 }
 
+int folder_look_at_name(source *s, const char *archive, const char *path) {
+    char message[512];
+    if (!name_is_foreign(path)) return 0;
+    snprintf(message, sizeof message, "%s/%s: is of a format that conr does not read; convert it",
+             archive, path);
+    source_pass_over(s, message);
+    return 0;
+}
+
 int folder_look_at_others(source *s, const folder *f) {
     int rc = 0;
     for (int i = 0; i < f->n_files; i++)
@@ -230,9 +239,7 @@ done:
     return rc;
 }
 
-/* Whether name is one of the comma-separated words; a NULL list has all. */
-static bool listed(const char *list, const char *name) {
-    size_t n = strlen(name);
+bool class_listed(const char *list, const char *name, size_t n) {
     for (const char *at = list; at; at = strchr(at, ',')) {
         if (*at == ',') at++;
         if (!strncmp(at, name, n) && (at[n] == ',' || !at[n])) return true;
@@ -246,7 +253,7 @@ static int add_classes(source *s, const source_options *o, visited *v, const fol
     if (!o->classes) TRY(add_images(s, root, -1));
     for (int i = 0; i < root->n_subs; i++) {
         int64_t before = s->n;
-        if (!listed(o->classes, root->sub[i])) continue;
+        if (!class_listed(o->classes, root->sub[i], strlen(root->sub[i]))) continue;
         TRY(add_tree(s, v, source_join(s, root->path, root->sub[i]), -1, 0));
         if (s->n == before) continue; /* a folder without images is not a class */
         int label = source_class(s, root->sub[i], strlen(root->sub[i]));
@@ -284,8 +291,7 @@ static int fail_split(const source *s, const char *split) {
     return fail(CONR_EINVAL, "%s: has no split '%s'; leave it out or name another", s->path, split);
 }
 
-/* A single class, perhaps with images beside its folder, means no labels. */
-static void forget_lone_class(source *s) {
+void source_forget_lone_class(source *s) {
     if (s->n_classes != 1) return;
     for (int64_t i = 0; i < s->n; i++) s->item[i].label = -1;
     s->n_classes = 0;
@@ -306,7 +312,7 @@ int folder_add(source *s, const source_options *o, const folder *root, bool *fou
         TRY(add_classes(s, o, &v, root));
     }
     *found = s->n + s->skipped > 0;
-    if (!o->classes) forget_lone_class(s);
+    if (!o->classes) source_forget_lone_class(s);
     TRY(source_sort_classes(s));
     rc = 0;
 done:

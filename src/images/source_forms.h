@@ -23,6 +23,9 @@ bool folder_has_sub(const folder *f, const char *sub);
 /* Counts the files of a folder that are images, but not by a name that we read. */
 int folder_look_at_others(source *s, const folder *f);
 
+/* Counts a file in an archive by its name alone. */
+int folder_look_at_name(source *s, const char *archive, const char *path);
+
 bool name_is_image(const char *name);
 bool name_ends(const char *name, const char *end); /* letters of either case */
 
@@ -35,6 +38,7 @@ int stl_add(source *s, const source_options *o, const folder *root);
 int idx_add(source *s, const source_options *o, const folder *root);
 int idx_add_file(source *s, const char *path);
 int npy_add_file(source *s, const char *path);
+int archives_add(source *s, const source_options *o, const char *const *path, int n);
 
 /* Their parsers, for files and for bytes in memory (which must outlive the source).
  * CIFAR: records of label_bytes labels, of which the one at label_at is used (below n_classes), and
@@ -54,6 +58,7 @@ struct source_memory {
     int n_files, n_kept;
     const char **used; /* files other than the items, in texts */
     int n_used;
+    bool numbers; /* classes whose names are numbers keep them */
     int64_t items_room, labels_room;
     int classes_room, blocks_room;
     int *class_slot; /* hash of names: index + 1, 0 empty; [slots] */
@@ -80,9 +85,6 @@ int source_class(source *s, const char *name, size_t n);
 int source_sort_classes(source *s);
 /* Class names from a text file, one per line; their numbers if it has none. */
 int source_class_names(source *s, const char *path, int n_classes);
-/* The file of an image, or its first `most` bytes.  CONR_EFORMAT: this one file cannot be read and
- * counts as bad; any other failure is the machine's and ends the work, as in source_read. */
-int source_item_bytes(const source_item *it, size_t most, file_bytes *out);
 int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
 int source_add_block(source *s, const source_bytes *from, size_t at, size_t stride, int64_t n,
@@ -92,6 +94,10 @@ void source_skip(source *s, const char *message); /* counts it and stores the fi
 void source_pass_over(source *s, const char *message);
 int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 
+/* A single class, perhaps with images beside its folder, means no labels. */
+void source_forget_lone_class(source *s);
+/* Whether a name of n bytes is one of the comma-separated words; a NULL list has all. */
+bool class_listed(const char *list, const char *name, size_t n);
 bool split_wanted(const source_options *o, const char *name);
 
 #endif

@@ -47,7 +47,16 @@ static int sum_items(const source *s, uint64_t most, uint64_t *sum) {
         const char *name = relative(s, at->path);
         *sum = checksum(name, strlen(name), *sum);
         *sum = checksum(&at->bytes, sizeof at->bytes, *sum);
-        if (i % every == 0) TRY(sum_file(at->file, buffer, sum));
+        if (i % every) continue;
+        if (!at->in) {
+            TRY(sum_file(at->file, buffer, sum));
+            continue;
+        }
+        file_bytes file = {0};
+        rc = source_item_bytes(at, SIZE_MAX, &file);
+        if (rc == 0) *sum = checksum(file.data, file.n, *sum);
+        file_bytes_free(&file);
+        TRY(rc);
     }
 done:
     free(buffer);

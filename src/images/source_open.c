@@ -3,7 +3,7 @@
  *
  * The forms are in source_folder.c (folders, Tiny-ImageNet, lists) and source_array.c (CIFAR,
  * STL-10, IDX, .npy). */
-#include "images/source_forms.h"
+#include "images/archive.h"
 
 #include "base/status.h"
 
@@ -122,6 +122,29 @@ static bool is_tiny(source *s, const folder *f) {
     return val && stat(val, &at) == 0 && S_ISREG(at.st_mode);
 }
 
+/* A folder of nothing but archives, as WebDataset has them. */
+static int add_shards(source *s, const source_options *o, const folder *f) {
+    int rc = 0, n = 0;
+    const char **path = calloc((size_t)f->n_files, sizeof *path);
+    if (!path) return fail_memory(f->path, (double)f->n_files * sizeof *path);
+    for (int i = 0; i < f->n_files; i++)
+        if (name_is_archive(f->file[i]))
+            TRY((path[n++] = source_join(s, f->path, f->file[i])) ? 0 : CONR_ENOMEM);
+    TRY(archives_add(s, o, path, n));
+done:
+    free(path);
+    return rc;
+}
+
+static int fail_parquet(const char *path) {
+    return fail(CONR_EFORMAT,
+                "%s: Parquet is not read; save its images as files, e.g. in Python: for i, r in "
+                "enumerate(datasets.load_dataset(...)['train']): r['image'].save(f'{i}.png')",
+                path);
+}
+
+static bool is_parquet(const char *name) { return name_ends(name, ".parquet"); }
+
 static int open_folder(source *s, const source_options *o, const char *path, int depth) {
     int rc = 0;
     folder f;
@@ -144,6 +167,8 @@ static int open_folder(source *s, const source_options *o, const char *path, int
     } else if (is_tiny(s, &f)) {
         s->kind = SOURCE_TINY;
         TRY(tiny_add(s, o, &f));
+    } else if (f.n_images == 0 && f.n_subs == 0 && any_file(&f, name_is_archive)) {
+        TRY(add_shards(s, o, &f));
     } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 &&
                !(o->split && !strcmp(o->split, f.sub[0]))) {
         /* An unpacked archive: the only folder in it is meant. */
@@ -153,6 +178,7 @@ static int open_folder(source *s, const source_options *o, const char *path, int
     } else {
         TRY(folder_add(s, o, &f, &found));
     }
+    if ((!found || s->n + s->skipped == 0) && any_file(&f, is_parquet)) TRY(fail_parquet(path));
     if (!found || s->n + s->skipped == 0)
         TRY(fail(CONR_EFILE, "%s: contains no images; give a folder that does", s->path));
 done:
@@ -171,6 +197,11 @@ static int open_file(source *s, const source_options *o, const char *path) {
     TRY(file_read(path, BEGINNING, &file, NULL));
     const unsigned char *b = file.data;
     size_t n = file.n;
+    if (name_is_archive(path) || bytes_are_archive(b, n)) {
+        TRY(archives_add(s, o, &path, 1));
+        goto done;
+    }
+    if (n >= 4 && !memcmp(b, "PAR1", 4)) TRY(fail_parquet(path));
     if (o->split)
         TRY(fail(CONR_EINVAL, "%s: is a single file without a split '%s'; leave out the split",
                  path, o->split));
@@ -208,6 +239,7 @@ static const char *kind_words(source_kind kind) {
     case SOURCE_IDX: return "IDX files";
     case SOURCE_NPY: return ".npy array";
     case SOURCE_LIST: return "list of files";
+    case SOURCE_ARCHIVE: return "archive of images";
     case SOURCE_IMAGE: return "one image";
     }
     return "";

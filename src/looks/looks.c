@@ -54,7 +54,12 @@ static void take_colors(const unsigned char *rgb, look *out) {
 static int checksum_item(const source *s, int64_t i, image *whole, look *out) {
     if (s->item) {
         out->about.bytes = (int64_t)s->item[i].bytes;
-        return checksum_file(s->item[i].file, SIZE_MAX, &out->sum);
+        if (!s->item[i].in) return checksum_file(s->item[i].file, SIZE_MAX, &out->sum);
+        file_bytes bytes = {0};
+        int rc = source_item_bytes(&s->item[i], SIZE_MAX, &bytes);
+        if (rc == 0) out->sum = checksum(bytes.data, bytes.n, 0);
+        file_bytes_free(&bytes);
+        return rc;
     }
     int rc = source_read(s, i, s->gray ? 1 : 3, 0, whole);
     if (rc < 0) return rc;
