@@ -192,6 +192,8 @@ done:
 static int reset_edits(const arguments *a, const char *run) {
     bool edited = run_has(run, "edits.json") || run_has(run, "untouched.csv");
     if (conr_edits_reset(run) < 0) return library_error();
+    if (flag_on(a, "json"))
+        return print_json(json_pack("{so, sb}", "run", json_name(run), "edited", edited));
     if (!flag_on(a, "quiet"))
         fprintf(stderr, "%s: %s\n", run,
                 edited ? "its edits are taken back; labels.csv is again what the run wrote"
