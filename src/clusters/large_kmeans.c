@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Distances of an iteration from which on it pays: measured, at K = 200 to 1,000. */
+/* Distances of an iteration from which on it pays; chosen, not measured. */
 static const int64_t LARGE = (int64_t)1 << 26;
 
 bool large_is(int64_t n, int K) { return n * K >= LARGE; }

@@ -21,8 +21,8 @@ static double moving_average(const train_options *o, double e, int epochs, int64
     return o->average_fixed ? m : 1 - (1 - m) * (1 + cos(PI * e / epochs)) / 2;
 }
 
-static double weight_decay(const train_options *o, int64_t steps) {
-    double travel = o->lr * o->epochs * (double)steps;
+static double weight_decay(const train_options *o, int epochs, int64_t steps) {
+    double travel = o->lr * epochs * (double)steps;
     return o->decay_by_length > 0 && travel > 0 ? fmin(o->decay_by_length / sqrt(travel), 1)
                                                 : o->decay;
 }
@@ -41,7 +41,7 @@ void schedule_at(const train_options *o, int64_t step, int64_t steps, step_value
         .lr = {(float)(o->lr * rate * (stage2 ? o->stage2_lr : 1)),
                (float)(o->lr * own * (stage2 ? o->stage2_predictor_lr : o->predictor_lr))},
         .momentum = (float)o->momentum,
-        .decay = (float)weight_decay(o, steps),
+        .decay = (float)weight_decay(o, epochs, steps),
         .average = (float)m,
         .keep = keep < 1 ? 1 : (int32_t)keep,
         .epoch = (uint32_t)epoch,

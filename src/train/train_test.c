@@ -434,6 +434,13 @@ static void decay_follows_the_length(void **state) {
             assert_float_equal(at.decay, rows[i].decay, 1e-9);
         }
     }
+    /* planned again after 50 of 100 epochs, for 400: the steps before keep what they had */
+    o->lr = 0.04, o->decay_by_length = 0.05, o->epochs = o->stage1_epochs = 400;
+    o->replan_epoch = 50, o->replan_from = 100;
+    schedule_at(o, 4999, 100, &at);
+    assert_float_equal(at.decay, 0.0025, 1e-9);
+    schedule_at(o, 5000, 100, &at);
+    assert_float_equal(at.decay, 0.00125, 1e-9);
     conr_settings_free(s);
 }
 
