@@ -107,7 +107,7 @@ static void spread(void **state) {
         assert_true(h.objective == all.objective);
         conr_kmeans_history_free(&h), conr_kmeans_history_free(&all);
     }
-    o.clusters = ROWS + 1;
+    o.clusters = ROWS + 1, o.start = NULL;
     assert_fails(CONR_EINVAL, "more than the 2500 rows",
                  conr_kmeans_shard(context, mine, last - first, D, &o, many, other, NULL));
     free(mine);
