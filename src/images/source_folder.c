@@ -186,8 +186,7 @@ static int look_at_other(source *s, const char *path) {
         snprintf(message, sizeof message,
                  "%s: is %s by its content, but not by its name; rename it to have it read", path,
                  format);
-    source_pass_over(s, message);
-    return 0;
+    return source_pass_over(s, message);
 }
 
 int folder_look_at_name(source *s, const char *archive, const char *path) {
@@ -195,8 +194,7 @@ int folder_look_at_name(source *s, const char *archive, const char *path) {
     if (!name_is_foreign(path)) return 0;
     snprintf(message, sizeof message, "%s/%s: is of a format that conr does not read; convert it",
              archive, path);
-    source_pass_over(s, message);
-    return 0;
+    return source_pass_over(s, message);
 }
 
 int folder_look_at_others(source *s, const folder *f) {
@@ -228,8 +226,7 @@ static int add_tree(source *s, visited *v, const char *path, int label, int dept
     int fresh = visited_add(v, path, &its_own);
     if (fresh > 0 && (rc = folder_read(s, path, &f)) < 0) fresh = rc, its_own = f.its_own;
     if (fresh < 0 && its_own) { /* an unreadable folder counts as one bad image */
-        source_skip(s, conr_error());
-        return 0;
+        return source_skip(s, conr_error());
     }
     if (fresh <= 0 || rc < 0) return fresh <= 0 ? fresh : rc;
     TRY(add_images(s, &f, label));

@@ -89,9 +89,9 @@ int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
 int source_add_block(source *s, const source_bytes *from, size_t at, size_t stride, int64_t n,
                      const int32_t *labels);
-void source_skip(source *s, const char *message); /* counts it and stores the first message */
+int source_skip(source *s, const char *message); /* counts it and keeps the first messages */
 /* Counts a file that looks like an image and is not read because of its format. */
-void source_pass_over(source *s, const char *message);
+int source_pass_over(source *s, const char *message);
 int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 
 /* A single class, perhaps with images beside its folder, means no labels. */

@@ -6,6 +6,7 @@
 #include "images/archive.h"
 
 #include "base/status.h"
+#include "images/unreadable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,44 +54,32 @@ static void take_sizes(source *s) {
     }
 }
 
-/* Reads the header of every file, with all threads; the message kept is that of the first bad file,
- * whichever thread found it.  (Critical sections have no names: the shared library would export
- * them.) */
+/* Reads the header of every file, with all threads.  (Critical sections have no names: the shared
+ * library would export them.) */
 static int probe_all(source *s, const source_options *o) {
     int rc = 0;
-    char first_message[512] = "";
-    int64_t first_bad = s->n, done_count = 0, total = s->n;
-    int stop = 0, broken = 0; /* broken: the code of a failure that is not an image's */
-    unsigned char *bad = calloc((size_t)s->n + 1, 1);
-    if (!bad) return fail_memory("list of images", (double)s->n);
+    int64_t done_count = 0, total = s->n;
+    int stop = 0;
+    unreadable bad;
+    TRY(unreadable_new(s, &bad));
 #pragma omp parallel for schedule(dynamic, 16) num_threads(o->threads)
     for (int64_t i = 0; i < total; i++) {
         if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) continue;
         int why = probe_item(&s->item[i]);
-        bad[i] = why < 0;
-        if (why < 0) {
-#pragma omp critical
-            if (!broken && (why != CONR_EFORMAT || i < first_bad)) {
-                if (why != CONR_EFORMAT) {
-                    broken = why;
-                    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-                }
-                first_bad = i;
-                snprintf(first_message, sizeof first_message, "%s", conr_error());
-            }
-        }
+        if (why < 0) unreadable_note(&bad, i, why);
+        if (why < 0 && why != CONR_EFORMAT) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         int64_t seen = __atomic_add_fetch(&done_count, 1, __ATOMIC_RELAXED);
         if (o->tell.on && seen % 256 == 0) {
 #pragma omp critical
             if (o->tell.on(seen, total, o->tell.user)) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         }
     }
-    if (broken) TRY(fail(broken, "%s", first_message));
+    TRY(unreadable_check(&bad));
     if (stop) TRY(fail(CONR_ESTOPPED, "%s: stopped while reading headers; run it again", s->path));
-    TRY(source_drop(s, bad, first_message));
+    TRY(unreadable_drop(&bad, s, NULL, 0));
     take_sizes(s);
 done:
-    free(bad);
+    unreadable_free(&bad);
     return rc;
 }
 
