@@ -317,7 +317,8 @@ const verb verb_info = {
     .text =
         "SRC is one of\n"
         "  - a folder of JPEG, PNG or WebP images, flat or with one subfolder per class, with or\n"
-        "    without train/ and val/ or test/ above them\n"
+        "    without train/ and val/ or test/ above them, or with Hugging Face's metadata.csv\n"
+        "    or metadata.jsonl beside them\n"
         "  - a folder of CIFAR-10, CIFAR-100 or STL-10 binary files, or of Tiny-ImageNet\n"
         "  - IDX files, gzipped or not; a .npy array of uint8 [n,h,w] or [n,h,w,3]\n"
         "  - a text file with one path per line, optionally followed by a tab and a label\n"

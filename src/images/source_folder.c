@@ -291,7 +291,22 @@ static int fail_split(const source *s, const char *split) {
 void source_forget_lone_class(source *s) {
     if (s->n_classes != 1) return;
     for (int64_t i = 0; i < s->n; i++) s->item[i].label = -1;
+    memset(s->memory->class_slot, 0, (size_t)s->memory->slots * sizeof *s->memory->class_slot);
     s->n_classes = 0;
+}
+
+/* Without class folders, metadata may know the labels: in the folder, or in those of its splits. */
+static int add_metadata(source *s, const source_options *o, const folder *root) {
+    int rc = 0;
+    TRY(metadata_add(s, root->path));
+    for (int i = 0; i < N_SPLITS; i++) {
+        if (!split_wanted(o, splits[i]) || !folder_has_sub(root, splits[i])) continue;
+        const char *part = source_join(s, root->path, splits[i]);
+        TRY(part ? metadata_add(s, part) : CONR_ENOMEM);
+    }
+    source_forget_lone_class(s);
+done:
+    return rc;
 }
 
 int folder_add(source *s, const source_options *o, const folder *root, bool *found) {
@@ -310,6 +325,7 @@ int folder_add(source *s, const source_options *o, const folder *root, bool *fou
     }
     *found = s->n + s->skipped > 0;
     if (!o->classes) source_forget_lone_class(s);
+    if (!o->classes && !s->n_classes) TRY(add_metadata(s, o, root));
     TRY(source_sort_classes(s));
     rc = 0;
 done:

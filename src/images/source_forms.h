@@ -40,12 +40,18 @@ int idx_add_file(source *s, const char *path);
 int npy_add_file(source *s, const char *path);
 int archives_add(source *s, const source_options *o, const char *const *path, int n);
 
+/* Labels of images that are in the set already, from metadata.csv or metadata.jsonl in a folder above
+ * them; nothing if it has none. */
+int metadata_add(source *s, const char *folder_path);
+bool folder_has_metadata(const folder *f);
+
 /* Their parsers, for files and for bytes in memory (which must outlive the source).
  * CIFAR: records of label_bytes labels, of which the one at label_at is used (below n_classes), and
  * 32 x 32 x 3 bytes.  STL: images without labels; labels: n_labels bytes 1 .. 10, or NULL. */
 int cifar_parse(source *s, const source_bytes *b, int label_bytes, int label_at, int n_classes);
 int stl_parse(source *s, const source_bytes *b, const unsigned char *labels, size_t n_labels);
 int idx_parse(source *s, const source_bytes *images, const source_bytes *labels);
+int metadata_parse(source *s, const char *path, const unsigned char *bytes, size_t n);
 int npy_parse_images(source *s, const char *path, const unsigned char *bytes, size_t n);
 
 /* ---- what they share ------------------------------------------------------------------------- */

@@ -158,7 +158,7 @@ static int open_folder(source *s, const source_options *o, const char *path, int
         TRY(tiny_add(s, o, &f));
     } else if (f.n_images == 0 && f.n_subs == 0 && any_file(&f, name_is_archive)) {
         TRY(add_shards(s, o, &f));
-    } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 &&
+    } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 && !folder_has_metadata(&f) &&
                !(o->split && !strcmp(o->split, f.sub[0]))) {
         /* An unpacked archive: the only folder in it is meant. */
         TRY(folder_look_at_others(s, &f));

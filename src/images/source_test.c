@@ -3,7 +3,7 @@
 #include "images/source_forms.h"
 
 #include "base/npy.h"
-#include "base/test_help.h"
+#include "images/source_test_help.h"
 #include "images/unreadable.h"
 
 #include <fcntl.h>
@@ -12,59 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const source_options plain = {.threads = 2};
-
-/* ---- making files ---------------------------------------------------------------------------- */
-
-/* Makes the folders above a path in the temporary folder and returns it. */
-static const char *place(const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s", temporary_path(name));
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    return temporary_path(name);
-}
-
-static void put(const char *name, const void *bytes, size_t n) {
-    place(name);
-    temporary_file(name, bytes, n);
-}
-
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
-
-/* Copies a golden file. */
-static void put_golden(const char *name, const char *golden) {
-    char path[256];
-    file_map m;
-    snprintf(path, sizeof path, "images/%s", golden);
-    assert_ok(file_map_open(golden_path(path), &m));
-    put(name, m.data, m.size);
-    file_map_close(&m);
-}
-
-static void open_ok(const char *name, const source_options *o, source *s) {
-    assert_ok(source_open(temporary_path(name), o, s));
-}
-
-static bool path_ends(const source *s, int64_t i, const char *end) {
-    char buffer[256];
-    const char *path = source_name(s, i, buffer, sizeof buffer);
-    size_t n = strlen(path), m = strlen(end);
-    return n >= m && !strcmp(path + n - m, end);
-}
-
-static void check_item(const source *s, int64_t i, const char *end, const char *class_name) {
-    int label = source_label(s, i);
-    if (!path_ends(s, i, end)) fail_msg("item %d is not %s", (int)i, end);
-    if (!class_name)
-        assert_int_equal(label, -1);
-    else
-        assert_string_equal(s->class_name[label], class_name);
-}
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
