@@ -321,6 +321,8 @@ const verb verb_info = {
         "    or metadata.jsonl beside them\n"
         "  - a folder of CIFAR-10, CIFAR-100 or STL-10 binary files, or of Tiny-ImageNet\n"
         "  - IDX files, gzipped or not; a .npy array of uint8 [n,h,w] or [n,h,w,3]\n"
+        "  - an archive, .zip or .tar, a folder of them, or several: 'shards/{000..012}.tar',\n"
+        "    'a.tar,b.tar'\n"
         "  - a text file with one path per line, optionally followed by a tab and a label\n"
         "RUN is a run folder: prints its state, its latest scores and its settings.\n"
         "W.safetensors is a pretrained network: which one, and how images are prepared for it.\n"

@@ -39,6 +39,8 @@ int idx_add(source *s, const source_options *o, const folder *root);
 int idx_add_file(source *s, const char *path);
 int npy_add_file(source *s, const char *path);
 int archives_add(source *s, const source_options *o, const char *const *path, int n);
+/* Several archives by a pattern or a list; *are: whether the path of the source is one. */
+int shards_add(source *s, const source_options *o, bool *are);
 
 /* Labels of images that are in the set already, from metadata.csv or metadata.jsonl in a folder above
  * them; nothing if it has none. */

@@ -251,11 +251,14 @@ static int keep_choice(source *s, const source_options *o) {
 int source_open(const char *path, const source_options *o, source *out) {
     int rc = 0;
     struct stat at;
+    bool several = false;
     TRY(source_new(path, out));
     TRY(keep_choice(out, o));
-    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+    bool there = stat(path, &at) == 0;
+    if (!there) TRY(shards_add(out, o, &several));
+    if (there && S_ISDIR(at.st_mode))
         TRY(open_folder(out, o, out->path, 0));
-    else
+    else if (!several)
         TRY(open_file(out, o, out->path));
     out->words = kind_words(out->kind);
     if (o->coarse && out->kind != SOURCE_CIFAR100)

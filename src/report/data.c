@@ -32,10 +32,10 @@ int report_write_data(const source *s, const char *run) {
     }
     for (int i = 0; i < s->n_reasons && i < DATA_REASONS; i++)
         reasons = json_push(reasons, text_json(s->reason[i]));
-    o = json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real), "kind", s->words,
-                  "images", (json_int_t)s->n, "skipped", (json_int_t)s->skipped, "skipped_files",
-                  reasons, "width", s->w_low, s->w_high, "height", s->h_low, s->h_high, "channels",
-                  s->gray ? 1 : 3, "classes", classes);
+    o = json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real ? real : s->path),
+                  "kind", s->words, "images", (json_int_t)s->n, "skipped", (json_int_t)s->skipped,
+                  "skipped_files", reasons, "width", s->w_low, s->w_high, "height", s->h_low,
+                  s->h_high, "channels", s->gray ? 1 : 3, "classes", classes);
     text = json_write(o, JSON_INDENT(2));
     snprintf(path, sizeof path, "%s/data.json", run);
     if (!text) TRY(fail_memory(path, 1000));

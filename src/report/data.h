@@ -12,7 +12,7 @@ enum { DATA_REASONS = 20 }; /* of the images that were skipped, as many as the r
 
 /* Texts are kept in the arena given to data_read. */
 typedef struct folder_data {
-    const char *path;  /* absolute; NULL: not known */
+    const char *path;  /* absolute, but for a list of archives; NULL: not known */
     const char *words; /* "image folder"; NULL: not known */
     int64_t skipped;
     const char **reason;               /* [n_reasons]: why, for the first of them */
