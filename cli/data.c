@@ -69,10 +69,19 @@ int data_embed_features(conr *c, const conr_clustering *k, const char *run, cons
     return rc;
 }
 
+json_t *data_skipped(const conr_images *m) {
+    const char *reason;
+    json_t *all = json_array();
+    for (int64_t i = 0; (reason = conr_images_skipped(m, i)); i++)
+        all = json_push(all, json_name(reason));
+    return all;
+}
+
 json_t *data_add_skipped(json_t *object, const conr_images *m) {
     conr_images_info i;
     conr_images_about(m, &i);
     object = json_put(object, "skipped", json_integer((json_int_t)i.skipped));
-    return json_put(object, "first_skipped",
-                    i.first_skipped ? json_name(i.first_skipped) : json_null());
+    object = json_put(object, "first_skipped",
+                      i.first_skipped ? json_name(i.first_skipped) : json_null());
+    return json_put(object, "skipped_files", data_skipped(m));
 }

@@ -29,7 +29,10 @@ int data_refuse_output(const char *out, const char *input, const conr_images *m)
 int data_embed_features(conr *c, const conr_clustering *k, const char *run, const char *file,
                         float **rows, int64_t *n);
 
-/* Adds how many images cannot be read, and the first of them, to the result of a verb. */
+/* The images that cannot be read, each with the reason; of more than 1,000 the first 1,000. */
+json_t *data_skipped(const conr_images *m);
+
+/* Adds how many images cannot be read, and which, to the result of a verb. */
 json_t *data_add_skipped(json_t *object, const conr_images *m);
 
 /* Warns if more than `skipped` images have been dropped by now. */

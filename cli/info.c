@@ -21,7 +21,19 @@ static const flag flags[] = {
     {0},
 };
 
-enum { CLASSES_SHOWN = 30 }; /* in text; --json lists them all */
+enum { CLASSES_SHOWN = 30, SKIPPED_SHOWN = 5 }; /* in text; --json lists more */
+
+/* The images that cannot be read, by name. */
+static void print_skipped(const conr_images *m, int64_t n) {
+    const char *reason;
+    for (int64_t i = 0; i < SKIPPED_SHOWN && (reason = conr_images_skipped(m, i)); i++) {
+        printf(i ? "           " : "  skipped  ");
+        print_name(reason);
+        putchar('\n');
+    }
+    if (n > SKIPPED_SHOWN)
+        printf("           and %lld more; --json lists them\n", (long long)(n - SKIPPED_SHOWN));
+}
 
 static void print_range(const char *what, const int range[2]) {
     if (range[0] == range[1])
@@ -34,7 +46,9 @@ static int print_text(const char *src, const conr_images *m, const conr_images_i
     print_name(src);
     printf(": %s\n  images   %lld", i->kind, (long long)i->n);
     if (i->skipped) printf(", and %lld that cannot be read", (long long)i->skipped);
-    printf("\n  size     ");
+    putchar('\n');
+    print_skipped(m, i->skipped);
+    printf("  size     ");
     print_range("wide", i->width);
     printf(", ");
     print_range("high", i->height);
@@ -63,11 +77,12 @@ static int print_as_json(const char *src, const conr_images *m, const conr_image
             classes, json_pack("{so sI}", "name", json_name(name), "count", (json_int_t)count));
     }
     json_t *first = i->first_skipped ? json_name(i->first_skipped) : json_null();
-    return print_json(json_pack(
-        "{so ss sI sI sI so s[ii] s[ii] si so}", "source", json_name(src), "kind", i->kind,
-        "images", (json_int_t)i->n, "labeled", (json_int_t)i->labeled, "skipped",
-        (json_int_t)i->skipped, "first_skipped", first, "width", i->width[0], i->width[1], "height",
-        i->height[0], i->height[1], "channels", i->channels, "classes", classes));
+    return print_json(
+        json_pack("{so ss sI sI sI so so s[ii] s[ii] si so}", "source", json_name(src), "kind",
+                  i->kind, "images", (json_int_t)i->n, "labeled", (json_int_t)i->labeled, "skipped",
+                  (json_int_t)i->skipped, "first_skipped", first, "skipped_files", data_skipped(m),
+                  "width", i->width[0], i->width[1], "height", i->height[0], i->height[1],
+                  "channels", i->channels, "classes", classes));
 }
 
 /* ---- --paths --------------------------------------------------------------------------------- */
@@ -302,9 +317,12 @@ const verb verb_info = {
     .text =
         "SRC is one of\n"
         "  - a folder of JPEG, PNG or WebP images, flat or with one subfolder per class, with or\n"
-        "    without train/ and val/ or test/ above them\n"
+        "    without train/ and val/ or test/ above them, or with Hugging Face's metadata.csv\n"
+        "    or metadata.jsonl beside them\n"
         "  - a folder of CIFAR-10, CIFAR-100 or STL-10 binary files, or of Tiny-ImageNet\n"
         "  - IDX files, gzipped or not; a .npy array of uint8 [n,h,w] or [n,h,w,3]\n"
+        "  - an archive, .zip or .tar, a folder of them, or several: 'shards/{000..012}.tar',\n"
+        "    'a.tar,b.tar'\n"
         "  - a text file with one path per line, optionally followed by a tab and a label\n"
         "RUN is a run folder: prints its state, its latest scores and its settings.\n"
         "W.safetensors is a pretrained network: which one, and how images are prepared for it.\n"

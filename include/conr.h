@@ -597,6 +597,10 @@ typedef struct conr_images_info {
 
 CONR_API void conr_images_about(const conr_images *m, conr_images_info *out);
 
+/* The i-th file that cannot be read and the reason, as first_skipped is the 0th; NULL beyond the last.
+ * Of more than 1,000 only the first 1,000 are named. */
+CONR_API const char *conr_images_skipped(const conr_images *m, int64_t i);
+
 /* The name of a class, which < classes, and the number of its images in *count (may be NULL). */
 CONR_API const char *conr_images_class(const conr_images *m, int which, int64_t *count);
 

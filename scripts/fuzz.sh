@@ -20,7 +20,7 @@ mkdir -p "$build"
 # archive; kernels and the CPU's table take clang minutes under sanitizers and are left out.
 rm -f "$build/all.a"
 for source in src/json/*.c src/base/*.c src/views/*.c src/device/ref*.c src/ranks/ranks.c \
-    src/ranks/single.c src/encoder/*.c src/images/decode*.c src/images/source*.c src/images/archive.c \
+    src/ranks/single.c src/encoder/*.c src/images/decode*.c src/images/source*.c src/images/archive.c src/images/unreadable.c \
     src/pretrained/families.c src/pretrained/settings.c src/pretrained/resnet_family.c \
     src/pretrained/vit*.c; do
     case $source in *_test.c | */test_help.c) continue ;; esac

@@ -72,6 +72,16 @@ done
 "$conr" info shards >got 2>&1
 grep -q 'images *28' got && grep -q 'classes *5: 0 0, 1 0, 2 10, 3 10, 4 8' got || complain "shards: $(cat got)"
 [ "$("$conr" info shards --paths | sed -n 1p)" = shards/part-0.tar/0000.webp ] || complain "shards: $("$conr" info shards --paths | sed -n 1p)"
+# several archives by a pattern or a list are those of the folder
+"$conr" info shards --paths >want
+for several in 'shards/part-{0..1}.tar' 'shards/part-{1,0}.tar' shards/part-0.tar,shards/part-1.tar 'shards/{part,part}-{0..1}.tar'; do
+    "$conr" info "$several" --paths >got 2>err || complain "$several: $(cat err)"
+    cmp -s want got || complain "$several: other paths"
+done
+cp shards/part-0.tar shards-009.tar; cp shards/part-1.tar shards-010.tar
+[ "$("$conr" info 'shards-{009..010}.tar' --json | grep -c '"images": 28')" = 1 ] || complain "shards-{009..010}.tar: $("$conr" info 'shards-{009..010}.tar' 2>&1)"
+cp plain.tar 'a,b.tar'
+"$conr" info 'a,b.tar' >/dev/null 2>err || complain "a,b.tar: $(cat err)"
 "$conr" info tricks.tar >got 2>err
 grep -q 'images *41, and 2 that cannot be read' got || complain "tricks.tar: $(cat got err)"
 "$conr" info tricks.tar --paths 2>/dev/null | grep -q 'tricks.tar/etc/x.png' || complain "tricks.tar: no etc/x.png"
@@ -88,6 +98,12 @@ error cut.tar.gz 'cut.tar.gz'
 error empty.tar 'contains no images'
 error x.parquet 'Parquet is not read'
 error bomb.zip 'bomb.zip'
+error 'shards/part-{0..2}.tar' 'shards/part-2.tar'
+error 'shards/part-{0..1.tar' 'has braces other'
+error 'shards/part-{{0..1},2}.tar' 'has braces other'
+error 'shards/part-{0..999999999}.tar' 'more than 100,000'
+error plain.tar,photos 'photos: is not an archive'
+error 'photos,more' 'photos,more'
 "$conr" cluster packed.zip --features hog --clusters 2 --sort-into sorted --out run --quiet >/dev/null 2>err || complain "cluster: $(cat err)"
 [ "$(find sorted -type f 2>/dev/null | wc -l)" = 28 ] || complain "sort-into: $(find sorted | head -3)"
 grep -q '^packed.zip/photos/a/' run/labels.csv || complain "labels.csv: $(sed -n 2p run/labels.csv)"

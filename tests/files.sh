@@ -62,12 +62,24 @@ tail -c 400 "$work/l.npy" | od -An -v -w4 -td4 | tr -d ' ' | paste - "$work/path
 [ "$(wc -l <"$work/pairs")" = 5 ] || complain "kmeans: labels are not aligned with info --paths: $(cat "$work/pairs")"
 ok info "$work/photos" --paths --json
 in_out '"skipped": 4'
-[ "$(grep -c 'photos/i' "$work/out")" = 101 ] || complain "info --paths --json: $(head -c 300 "$work/out")"
+for name in "${bad[@]}"; do grep -q "\"$work/photos/$name: " "$work/out" || complain "info --paths --json does not name $name"; done
+[ "$(grep -c 'photos/i' "$work/out")" = 105 ] || complain "info --paths --json: $(head -c 300 "$work/out")"
 ok info "$work/photos" --paths0
 tr '\0' '\n' <"$work/out" | cmp -s - "$work/paths" || complain "info --paths0 differs from --paths"
 ok info "$golden/idx" --paths
 in_out "#0"
 refused 2 "leave one out" info "$work/photos" --paths --paths0
+# a glance at the headers names each file that is not read: five in text, all in --json
+mkdir "$work/raw"
+cp "$golden/rgb.jpg" "$work/raw"
+for ((i = 0; i < 7; i++)); do echo raw >"$work/raw/$i.cr2"; done
+ok info "$work/raw"
+in_out "images   1, and 7 that cannot be read"
+in_out "skipped  $work/raw/0.cr2: is of a format"
+in_out "           and 2 more; --json lists them"
+[ "$(grep -c '/raw/[0-4].cr2: ' "$work/out")" = 5 ] || complain "info names $(grep -c cr2: "$work/out") skipped files, not 5"
+ok info "$work/raw" --json
+[ "$(grep -c '^    ".*/raw/[0-6].cr2: ' "$work/out")" = 7 ] || complain "info --json: $(cat "$work/out")"
 # a name with a line break would look like two
 mkdir "$work/odd"
 cp "$golden/rgb.png" "$work/odd/a"$'\n'"b.png"

@@ -58,6 +58,7 @@ train --data flat --out plain --set clusters=3
 [ -s labeled/report.html ] && [ -s plain/report.html ] || { echo "a training run wrote no report"; exit 1; }
 grep -q '<script>alert' labeled/report.html && { echo "a class name reached the page unescaped"; exit 1; }
 grep -q '3 images could not be read' plain/report.html || { echo "skipped images are not reported"; exit 1; }
+[ "$(grep -c '^<li>flat/' plain/report.html)" = 3 ] || { echo "the report does not name the 3 skipped images"; exit 1; }
 for run in labeled plain; do
     grep -q 'Beside the built-in descriptor' $run/report.html || { echo "$run/report.html shows no baseline"; exit 1; }
 done

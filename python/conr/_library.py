@@ -262,6 +262,7 @@ _calls: Dict[str, Tuple[Any, List[Any]]] = {
                                  POINTER(_handle)]),
     "conr_images_close": (None, [_handle]),
     "conr_images_about": (None, [_handle, POINTER(CImagesInfo)]),
+    "conr_images_skipped": (c_char_p, [_handle, c_int64]),
     "conr_images_label": (c_int, [_handle, c_int64]),
     "conr_images_path": (c_char_p, [_handle, c_int64]),
     "conr_images_pixels": (c_int, [_handle, _handle, c_int, POINTER(POINTER(c_float)),

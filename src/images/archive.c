@@ -261,16 +261,17 @@ done:
 }
 
 static int add_entry(reading *r, struct archive_entry *e) {
-    char plain[LONGEST_NAME], message[256];
+    char plain[LONGEST_NAME], message[512];
     bool leaves = false;
     const char *name = archive_entry_pathname_utf8(e);
     if (!name) name = archive_entry_pathname(e);
     if (archive_entry_filetype(e) != AE_IFREG || archive_entry_hardlink(e)) return 0;
     const char *path = name ? plain_name(name, plain, &leaves) : NULL;
     if ((leaves && name_is_image(name)) || !name) {
-        snprintf(message, sizeof message,
-                 "%s: has a file with a name that is not allowed; rename it", r->path);
-        source_skip(r->s, message);
+        snprintf(message, sizeof message, "%s: '%s' is not allowed as a name; rename it", r->path,
+                 name ? name : "");
+        int rc = source_skip(r->s, message);
+        if (rc < 0) return rc;
     }
     if (!path) return 0;
     if (name_is_image(path)) return add_image(r, e, path);

@@ -71,11 +71,15 @@ void conr_images_about(const conr_images *m, conr_images_info *out) {
                               .n = s->n,
                               .labeled = m->labeled,
                               .skipped = s->skipped,
-                              .first_skipped = s->first_skipped,
+                              .first_skipped = s->n_reasons ? s->reason[0] : NULL,
                               .width = {s->w_low, s->w_high},
                               .height = {s->h_low, s->h_high},
                               .channels = s->gray ? 1 : 3,
                               .classes = s->n_classes};
+}
+
+const char *conr_images_skipped(const conr_images *m, int64_t i) {
+    return i >= 0 && i < m->source.n_reasons ? m->source.reason[i] : NULL;
 }
 
 const char *conr_images_class(const conr_images *m, int which, int64_t *count) {

@@ -39,7 +39,7 @@ void source_close(source *s) {
     free(s->pick);
     free(s->label);
     free(s->class_name);
-    free(s->first_skipped);
+    free(s->reason);
     *s = (source){0};
 }
 
@@ -110,14 +110,20 @@ int source_keep(source *s, void *memory) {
     return 0;
 }
 
-void source_skip(source *s, const char *message) {
+int source_skip(source *s, const char *message) {
     s->skipped++;
-    if (!s->first_skipped) s->first_skipped = strdup(message);
+    if (s->n_reasons == SOURCE_REASONS) return 0;
+    if (!s->reason) s->reason = calloc(SOURCE_REASONS, sizeof *s->reason);
+    if (!s->reason) return fail_memory("list of images", SOURCE_REASONS * sizeof *s->reason);
+    const char *text = arena_text(source_arena(s), message, strlen(message));
+    if (!text) return CONR_ENOMEM;
+    s->reason[s->n_reasons++] = text;
+    return 0;
 }
 
-void source_pass_over(source *s, const char *message) {
-    source_skip(s, message);
+int source_pass_over(source *s, const char *message) {
     s->foreign++;
+    return source_skip(s, message);
 }
 
 bool split_wanted(const source_options *o, const char *name) {
@@ -213,27 +219,11 @@ int source_check_skipped(const source *s) {
     int64_t all = s->n + s->skipped, damaged = s->skipped - s->foreign;
     if (s->n && damaged * 20 <= s->n + damaged) return 0;
     /* The first message ends with its own remedy, which is cut off. */
-    const char *first = s->first_skipped ? s->first_skipped : "";
+    const char *first = s->n_reasons ? s->reason[0] : "";
     return fail(CONR_EFORMAT,
                 "%s: %lld of %lld images cannot be read (the first: %.*s); "
                 "repair or remove them until at most 5 %% are unreadable",
                 s->path, (long long)s->skipped, (long long)all, (int)strcspn(first, ";"), first);
-}
-
-int source_drop(source *s, const unsigned char *bad, const char *message) {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < s->n; i++) {
-        if (bad[i]) {
-            source_skip(s, message ? message : "damaged");
-            continue;
-        }
-        if (s->item) s->item[kept] = s->item[i];
-        if (s->label) s->label[kept] = s->label[i];
-        kept++;
-    }
-    ASSERT(s->item || kept == s->n); /* single images of an array cannot be damaged */
-    s->n = kept;
-    return source_check_skipped(s);
 }
 
 /* Images that cannot be read are no longer in the list: so within a folder of images, whatever is

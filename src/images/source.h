@@ -86,6 +86,8 @@ typedef struct source_block {
     int64_t time;      /* of its last change, nanoseconds */
 } source_block;
 
+enum { SOURCE_REASONS = 1000 }; /* messages kept about images that cannot be read */
+
 /* The set of images.  Owns everything its fields point to; released by source_close. */
 typedef struct source {
     source_kind kind;
@@ -95,7 +97,8 @@ typedef struct source {
     int64_t n;           /* images whose headers can be read */
     int64_t skipped;     /* images that cannot be read */
     int64_t foreign;     /* of those: files that look like images which conr never reads */
-    char *first_skipped; /* the message about the first of those, or NULL */
+    const char **reason; /* [n_reasons]: the messages about the first of those */
+    int n_reasons;       /* at most SOURCE_REASONS */
     source_item *item;   /* [n]; NULL for arrays */
     source_block *block; /* [n_blocks]; NULL for files */
     int64_t *pick;       /* [n]: image i is the blocks' image pick[i]; NULL: i itself */
@@ -132,10 +135,6 @@ int source_item_bytes(const source_item *it, size_t most, file_bytes *out);
  * have more than `most` bytes, then those of every second, third, ... image, so that it stays
  * cheap.  Where the SRC is, how it is spelled, and times do not count. */
 int source_identity(const source *s, uint64_t most, uint64_t *out);
-
-/* Removes the images with bad[i] set (found damaged while decoding) and counts them as skipped;
- * fails if more than 5 % were skipped.  message: about the first of them; may be NULL. */
-int source_drop(source *s, const unsigned char *bad, const char *message);
 
 /* Thins the labeled images out to a long tail: class c of C keeps the first f^(-c/(C-1)) of its
  * images, so the last class keeps 1/f; images without a label are removed.  f > 1. */

@@ -186,8 +186,7 @@ static int look_at_other(source *s, const char *path) {
         snprintf(message, sizeof message,
                  "%s: is %s by its content, but not by its name; rename it to have it read", path,
                  format);
-    source_pass_over(s, message);
-    return 0;
+    return source_pass_over(s, message);
 }
 
 int folder_look_at_name(source *s, const char *archive, const char *path) {
@@ -195,8 +194,7 @@ int folder_look_at_name(source *s, const char *archive, const char *path) {
     if (!name_is_foreign(path)) return 0;
     snprintf(message, sizeof message, "%s/%s: is of a format that conr does not read; convert it",
              archive, path);
-    source_pass_over(s, message);
-    return 0;
+    return source_pass_over(s, message);
 }
 
 int folder_look_at_others(source *s, const folder *f) {
@@ -228,8 +226,7 @@ static int add_tree(source *s, visited *v, const char *path, int label, int dept
     int fresh = visited_add(v, path, &its_own);
     if (fresh > 0 && (rc = folder_read(s, path, &f)) < 0) fresh = rc, its_own = f.its_own;
     if (fresh < 0 && its_own) { /* an unreadable folder counts as one bad image */
-        source_skip(s, conr_error());
-        return 0;
+        return source_skip(s, conr_error());
     }
     if (fresh <= 0 || rc < 0) return fresh <= 0 ? fresh : rc;
     TRY(add_images(s, &f, label));
@@ -294,7 +291,22 @@ static int fail_split(const source *s, const char *split) {
 void source_forget_lone_class(source *s) {
     if (s->n_classes != 1) return;
     for (int64_t i = 0; i < s->n; i++) s->item[i].label = -1;
+    memset(s->memory->class_slot, 0, (size_t)s->memory->slots * sizeof *s->memory->class_slot);
     s->n_classes = 0;
+}
+
+/* Without class folders, metadata may know the labels: in the folder, or in those of its splits. */
+static int add_metadata(source *s, const source_options *o, const folder *root) {
+    int rc = 0;
+    TRY(metadata_add(s, root->path));
+    for (int i = 0; i < N_SPLITS; i++) {
+        if (!split_wanted(o, splits[i]) || !folder_has_sub(root, splits[i])) continue;
+        const char *part = source_join(s, root->path, splits[i]);
+        TRY(part ? metadata_add(s, part) : CONR_ENOMEM);
+    }
+    source_forget_lone_class(s);
+done:
+    return rc;
 }
 
 int folder_add(source *s, const source_options *o, const folder *root, bool *found) {
@@ -313,6 +325,7 @@ int folder_add(source *s, const source_options *o, const folder *root, bool *fou
     }
     *found = s->n + s->skipped > 0;
     if (!o->classes) source_forget_lone_class(s);
+    if (!o->classes && !s->n_classes) TRY(add_metadata(s, o, root));
     TRY(source_sort_classes(s));
     rc = 0;
 done:

@@ -39,6 +39,13 @@ int idx_add(source *s, const source_options *o, const folder *root);
 int idx_add_file(source *s, const char *path);
 int npy_add_file(source *s, const char *path);
 int archives_add(source *s, const source_options *o, const char *const *path, int n);
+/* Several archives by a pattern or a list; *are: whether the path of the source is one. */
+int shards_add(source *s, const source_options *o, bool *are);
+
+/* Labels of images that are in the set already, from metadata.csv or metadata.jsonl in a folder above
+ * them; nothing if it has none. */
+int metadata_add(source *s, const char *folder_path);
+bool folder_has_metadata(const folder *f);
 
 /* Their parsers, for files and for bytes in memory (which must outlive the source).
  * CIFAR: records of label_bytes labels, of which the one at label_at is used (below n_classes), and
@@ -46,6 +53,7 @@ int archives_add(source *s, const source_options *o, const char *const *path, in
 int cifar_parse(source *s, const source_bytes *b, int label_bytes, int label_at, int n_classes);
 int stl_parse(source *s, const source_bytes *b, const unsigned char *labels, size_t n_labels);
 int idx_parse(source *s, const source_bytes *images, const source_bytes *labels);
+int metadata_parse(source *s, const char *path, const unsigned char *bytes, size_t n);
 int npy_parse_images(source *s, const char *path, const unsigned char *bytes, size_t n);
 
 /* ---- what they share ------------------------------------------------------------------------- */
@@ -89,9 +97,9 @@ int source_add_item(source *s, const char *path, const char *file, int label);
 /* labels: [n] or NULL for unknown; copied */
 int source_add_block(source *s, const source_bytes *from, size_t at, size_t stride, int64_t n,
                      const int32_t *labels);
-void source_skip(source *s, const char *message); /* counts it and stores the first message */
+int source_skip(source *s, const char *message); /* counts it and keeps the first messages */
 /* Counts a file that looks like an image and is not read because of its format. */
-void source_pass_over(source *s, const char *message);
+int source_pass_over(source *s, const char *message);
 int source_check_skipped(const source *s); /* fails if no image or more than 5 % were skipped */
 
 /* A single class, perhaps with images beside its folder, means no labels. */

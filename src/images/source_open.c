@@ -6,6 +6,7 @@
 #include "images/archive.h"
 
 #include "base/status.h"
+#include "images/unreadable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,44 +54,32 @@ static void take_sizes(source *s) {
     }
 }
 
-/* Reads the header of every file, with all threads; the message kept is that of the first bad file,
- * whichever thread found it.  (Critical sections have no names: the shared library would export
- * them.) */
+/* Reads the header of every file, with all threads.  (Critical sections have no names: the shared
+ * library would export them.) */
 static int probe_all(source *s, const source_options *o) {
     int rc = 0;
-    char first_message[512] = "";
-    int64_t first_bad = s->n, done_count = 0, total = s->n;
-    int stop = 0, broken = 0; /* broken: the code of a failure that is not an image's */
-    unsigned char *bad = calloc((size_t)s->n + 1, 1);
-    if (!bad) return fail_memory("list of images", (double)s->n);
+    int64_t done_count = 0, total = s->n;
+    int stop = 0;
+    unreadable bad;
+    TRY(unreadable_new(s, &bad));
 #pragma omp parallel for schedule(dynamic, 16) num_threads(o->threads)
     for (int64_t i = 0; i < total; i++) {
         if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) continue;
         int why = probe_item(&s->item[i]);
-        bad[i] = why < 0;
-        if (why < 0) {
-#pragma omp critical
-            if (!broken && (why != CONR_EFORMAT || i < first_bad)) {
-                if (why != CONR_EFORMAT) {
-                    broken = why;
-                    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-                }
-                first_bad = i;
-                snprintf(first_message, sizeof first_message, "%s", conr_error());
-            }
-        }
+        if (why < 0) unreadable_note(&bad, i, why);
+        if (why < 0 && why != CONR_EFORMAT) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         int64_t seen = __atomic_add_fetch(&done_count, 1, __ATOMIC_RELAXED);
         if (o->tell.on && seen % 256 == 0) {
 #pragma omp critical
             if (o->tell.on(seen, total, o->tell.user)) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         }
     }
-    if (broken) TRY(fail(broken, "%s", first_message));
+    TRY(unreadable_check(&bad));
     if (stop) TRY(fail(CONR_ESTOPPED, "%s: stopped while reading headers; run it again", s->path));
-    TRY(source_drop(s, bad, first_message));
+    TRY(unreadable_drop(&bad, s, NULL, 0));
     take_sizes(s);
 done:
-    free(bad);
+    unreadable_free(&bad);
     return rc;
 }
 
@@ -169,7 +158,7 @@ static int open_folder(source *s, const source_options *o, const char *path, int
         TRY(tiny_add(s, o, &f));
     } else if (f.n_images == 0 && f.n_subs == 0 && any_file(&f, name_is_archive)) {
         TRY(add_shards(s, o, &f));
-    } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 &&
+    } else if (f.n_images == 0 && f.n_subs == 1 && depth < 8 && !folder_has_metadata(&f) &&
                !(o->split && !strcmp(o->split, f.sub[0]))) {
         /* An unpacked archive: the only folder in it is meant. */
         TRY(folder_look_at_others(s, &f));
@@ -262,11 +251,14 @@ static int keep_choice(source *s, const source_options *o) {
 int source_open(const char *path, const source_options *o, source *out) {
     int rc = 0;
     struct stat at;
+    bool several = false;
     TRY(source_new(path, out));
     TRY(keep_choice(out, o));
-    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+    bool there = stat(path, &at) == 0;
+    if (!there) TRY(shards_add(out, o, &several));
+    if (there && S_ISDIR(at.st_mode))
         TRY(open_folder(out, o, out->path, 0));
-    else
+    else if (!several)
         TRY(open_file(out, o, out->path));
     out->words = kind_words(out->kind);
     if (o->coarse && out->kind != SOURCE_CIFAR100)

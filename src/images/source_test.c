@@ -3,7 +3,8 @@
 #include "images/source_forms.h"
 
 #include "base/npy.h"
-#include "base/test_help.h"
+#include "images/source_test_help.h"
+#include "images/unreadable.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,59 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const source_options plain = {.threads = 2};
-
-/* ---- making files ---------------------------------------------------------------------------- */
-
-/* Makes the folders above a path in the temporary folder and returns it. */
-static const char *place(const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s", temporary_path(name));
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    return temporary_path(name);
-}
-
-static void put(const char *name, const void *bytes, size_t n) {
-    place(name);
-    temporary_file(name, bytes, n);
-}
-
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
-
-/* Copies a golden file. */
-static void put_golden(const char *name, const char *golden) {
-    char path[256];
-    file_map m;
-    snprintf(path, sizeof path, "images/%s", golden);
-    assert_ok(file_map_open(golden_path(path), &m));
-    put(name, m.data, m.size);
-    file_map_close(&m);
-}
-
-static void open_ok(const char *name, const source_options *o, source *s) {
-    assert_ok(source_open(temporary_path(name), o, s));
-}
-
-static bool path_ends(const source *s, int64_t i, const char *end) {
-    char buffer[256];
-    const char *path = source_name(s, i, buffer, sizeof buffer);
-    size_t n = strlen(path), m = strlen(end);
-    return n >= m && !strcmp(path + n - m, end);
-}
-
-static void check_item(const source *s, int64_t i, const char *end, const char *class_name) {
-    int label = source_label(s, i);
-    if (!path_ends(s, i, end)) fail_msg("item %d is not %s", (int)i, end);
-    if (!class_name)
-        assert_int_equal(label, -1);
-    else
-        assert_string_equal(s->class_name[label], class_name);
-}
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
@@ -175,7 +123,9 @@ static void bad_files_are_counted(void **state) {
     open_ok("most", &plain, &s);
     assert_int_equal(s.n, 38);
     assert_int_equal(s.skipped, 2);
-    assert_non_null(strstr(s.first_skipped, "a_empty.png"));
+    assert_int_equal(s.n_reasons, 2);
+    assert_non_null(strstr(s.reason[0], "a_empty.png"));
+    assert_non_null(strstr(s.reason[1], "b_text.jpg"));
     source_close(&s);
     assert_int_equal(symlink("nowhere", temporary_path("most/c_dangling.png")), 0); /* 3 of 41 */
     assert_fails(CONR_EFORMAT, "3 of 41", source_open(temporary_path("most"), &plain, &s));
@@ -201,13 +151,43 @@ static void none_vanishes(void **state) {
     assert_int_equal(s.n, 2);
     assert_int_equal(s.skipped, 3);
     assert_int_equal(s.foreign, 3);
-    assert_non_null(strstr(s.first_skipped, "3.part: is JPEG by its content"));
+    assert_int_equal(s.n_reasons, 3); /* each by its name */
+    assert_non_null(strstr(s.reason[0], "3.part: is JPEG by its content"));
+    assert_non_null(strstr(s.reason[1], "1.CR2: is of a format"));
+    assert_non_null(strstr(s.reason[2], "2.jxl: is of a format"));
     source_close(&s);
     put("mixed/a/4.png", "", 0); /* one of three that conr should be able to read */
     assert_fails(CONR_EFORMAT, "4 of 6", source_open(temporary_path("mixed"), &plain, &s));
     put_text("raw/1.nef", "raw");
     assert_fails(CONR_EFORMAT, "1.nef: is of a format",
                  source_open(temporary_path("raw"), &plain, &s));
+}
+
+/* Whatever the order in which threads meet bad images: the reasons of the first ones are kept. */
+static void the_first_reasons_are_kept(void **state) {
+    (void)state;
+    enum { N = 60 * SOURCE_REASONS, BAD = SOURCE_REASONS + 500 };
+    source s;
+    unreadable u;
+    char text[64];
+    assert_ok(source_new("many", &s));
+    for (int i = 0; i < N; i++) assert_ok(source_add_item(&s, "x.png", "x.png", -1));
+    assert_ok(unreadable_new(&s, &u));
+    for (int k = 0; k < BAD; k++) {
+        int i = 7 * k % BAD; /* 7 and BAD have no common factor: each of them once */
+        unreadable_note(&u, i, fail(CONR_EFORMAT, "image %d", i));
+    }
+    assert_ok(unreadable_check(&u));
+    assert_ok(unreadable_drop(&u, &s, NULL, 0));
+    assert_int_equal(s.n, N - BAD);
+    assert_int_equal(s.skipped, BAD);
+    assert_int_equal(s.n_reasons, SOURCE_REASONS);
+    for (int i = 0; i < SOURCE_REASONS; i++) {
+        snprintf(text, sizeof text, "image %d", i);
+        assert_string_equal(s.reason[i], text);
+    }
+    unreadable_free(&u);
+    source_close(&s);
 }
 
 static int stop_at_once(int64_t done, int64_t total, void *user) {
@@ -531,6 +511,7 @@ int main(void) {
         cmocka_unit_test(odd_names_and_links),
         cmocka_unit_test(bad_files_are_counted),
         cmocka_unit_test(none_vanishes),
+        cmocka_unit_test(the_first_reasons_are_kept),
         cmocka_unit_test(probing_can_be_stopped),
         cmocka_unit_test(tiny_imagenet),
         cmocka_unit_test(lists),

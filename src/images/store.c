@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "images/store_cache.h"
+#include "images/unreadable.h"
 #include "views/pixels_resize.h"
 
 #include <math.h>
@@ -87,11 +88,10 @@ done:
     return rc;
 }
 
-/* Sets bad[i] if image i cannot be decoded; `message`: about the first of those. */
-static int decode_all(const source *s, const store *st, const store_options *o, unsigned char *bad,
-                      char *message, size_t message_size) {
-    int stop = 0, broken = 0; /* broken: the code of a failure that is not an image's */
-    int64_t first_bad = st->n, done_count = 0;
+/* Notes the images that cannot be decoded. */
+static int decode_all(const source *s, const store *st, const store_options *o, unreadable *bad) {
+    int stop = 0, rc = 0;
+    int64_t done_count = 0;
 #pragma omp parallel num_threads(o->threads)
     {
         image scratch = {0};
@@ -99,19 +99,9 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
 #pragma omp for schedule(dynamic, 8)
         for (int64_t i = 0; i < st->n; i++) {
             if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) continue;
-            int rc = decode_one(s, st, i, o->side, &scratch, &r);
-            if (rc < 0) {
-                bad[i] = 1;
-#pragma omp critical
-                if (!broken && (rc != CONR_EFORMAT || i < first_bad)) {
-                    if (rc != CONR_EFORMAT) {
-                        broken = rc;
-                        __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-                    }
-                    first_bad = i;
-                    snprintf(message, message_size, "%s", conr_error());
-                }
-            }
+            int why = decode_one(s, st, i, o->side, &scratch, &r);
+            if (why < 0) unreadable_note(bad, i, why);
+            if (why < 0 && why != CONR_EFORMAT) __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
             int64_t seen = __atomic_add_fetch(&done_count, 1, __ATOMIC_RELAXED);
             if (o->tell.on && (seen % 64 == 0 || seen == st->n)) {
 #pragma omp critical
@@ -122,50 +112,47 @@ static int decode_all(const source *s, const store *st, const store_options *o, 
         image_free(&scratch);
         resizer_free(&r);
     }
-    if (broken) return fail(broken, "%s", message);
-    if (stop) return fail(CONR_ESTOPPED, "%s: stopped while decoding; run it again", s->path);
-    return 0;
+    TRY(unreadable_check(bad));
+    if (stop) TRY(fail(CONR_ESTOPPED, "%s: stopped while decoding; run it again", s->path));
+done:
+    return rc;
 }
 
 /* Drops the bad images, here and in the source. */
-static int drop_bad(source *s, store *st, const unsigned char *bad, const char *message) {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < st->n; i++)
-        if (!bad[i]) st->image[kept++] = st->image[i];
-    if (kept == st->n) return 0;
-    st->n = kept;
-    return source_drop(s, bad, message);
+static int drop_bad(source *s, store *st, const unreadable *bad) {
+    int rc = unreadable_drop(bad, s, st->image, sizeof *st->image);
+    st->n = s->n;
+    return rc;
 }
 
-static int fill_memory(source *s, const store_options *o, store *out, unsigned char *bad) {
+static int fill_memory(source *s, const store_options *o, store *out, unreadable *bad) {
     int rc = 0;
-    char message[512] = "";
     out->owned = memory_new("images", out->bytes, 1);
     if (!out->owned) TRY(CONR_ENOMEM);
     place_images(out, out->owned);
-    TRY(decode_all(s, out, o, bad, message, sizeof message));
-    TRY(drop_bad(s, out, bad, message));
+    TRY(decode_all(s, out, o, bad));
+    TRY(drop_bad(s, out, bad));
     out->words = "memory";
 done:
     return rc;
 }
 
-static int fill_cache(source *s, const store_options *o, store *out, unsigned char *bad) {
+static int fill_cache(source *s, const store_options *o, store *out, unreadable *bad) {
     int rc = 0;
-    char path[4096], message[512] = "its image could not be decoded when the cache was made";
+    char path[4096];
     cache_file c = {0};
     TRY(cache_path(s, o, out->c, path, sizeof path));
     uint64_t key = cache_key(s, o, out->c);
-    out->found = cache_find(path, key, o->threads, out, bad);
+    out->found = cache_find(path, key, o->threads, out, bad->bad);
     if (!out->found) {
         TRY(cache_create(path, out, &c));
         place_images(out, c.pixels);
-        TRY(decode_all(s, out, o, bad, message, sizeof message));
-        TRY(cache_commit(&c, key, o->threads, out, bad));
-        if (!cache_find(path, key, 0, out, bad))
+        TRY(decode_all(s, out, o, bad));
+        TRY(cache_commit(&c, key, o->threads, out, bad->bad));
+        if (!cache_find(path, key, 0, out, bad->bad))
             TRY(fail(CONR_EFILE, "%s: cannot be read back; check the disk", path));
     }
-    TRY(drop_bad(s, out, bad, message));
+    TRY(drop_bad(s, out, bad));
     out->words = "cache file";
 done:
     cache_drop(&c);
@@ -174,7 +161,7 @@ done:
 
 int store_open(source *s, const store_options *o, store *out) {
     int rc = 0;
-    unsigned char *bad = NULL;
+    unreadable bad = {0};
     *out = (store){0};
     ASSERT(o->threads > 0);
     if (s->n == 0) /* all were dropped by an earlier try */
@@ -183,15 +170,14 @@ int store_open(source *s, const store_options *o, store *out) {
     TRY(make_plan(s, o->side, out));
     out->words = "source";
     if (o->place == STORE_AUTO && borrow(s, out)) goto done;
-    bad = calloc((size_t)s->n, 1);
-    if (!bad) TRY(fail_memory("list of images", (double)s->n));
+    TRY(unreadable_new(s, &bad));
     uint64_t limit = o->memory ? o->memory : memory_at_hand() / 2;
     if (o->place == STORE_MEMORY || (o->place == STORE_AUTO && out->bytes <= limit))
-        TRY(fill_memory(s, o, out, bad));
+        TRY(fill_memory(s, o, out, &bad));
     else
-        TRY(fill_cache(s, o, out, bad));
+        TRY(fill_cache(s, o, out, &bad));
 done:
-    free(bad);
+    unreadable_free(&bad);
     if (rc < 0) store_close(out);
     return rc;
 }

@@ -177,7 +177,7 @@ static void damaged_images_are_dropped(void **state) {
     assert_int_equal(st.n, 29);
     assert_int_equal(s.n, 29);
     assert_int_equal(s.skipped, 1);
-    assert_non_null(strstr(s.first_skipped, "004.jpg"));
+    assert_non_null(strstr(s.reason[0], "004.jpg"));
     assert_non_null(strstr(s.item[4].path, "005.jpg"));
     store_close(&st);
     source_close(&s);

@@ -23,16 +23,18 @@ int report_write_data(const source *s, const char *run) {
     int rc = 0;
     char path[PATH_MAX], *real = realpath(s->path, NULL), *text = NULL;
     file_new f = {0};
-    json_t *classes = json_array(), *o = NULL;
+    json_t *classes = json_array(), *reasons = json_array(), *o = NULL;
     if (!real && errno == ENOMEM) TRY(fail_memory(s->path, PATH_MAX));
     for (int i = 0; i < s->n_classes; i++) {
         bool odd;
         json_t *name = json_text(s->class_name[i], &odd);
         classes = json_push(classes, odd ? json_string("?") : name);
     }
-    o = json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real), "kind", s->words,
-                  "images", (json_int_t)s->n, "skipped", (json_int_t)s->skipped, "first_skipped",
-                  text_json(s->first_skipped), "width", s->w_low, s->w_high, "height", s->h_low,
+    for (int i = 0; i < s->n_reasons && i < DATA_REASONS; i++)
+        reasons = json_push(reasons, text_json(s->reason[i]));
+    o = json_pack("{so ss sI sI so s[ii] s[ii] si so}", "path", text_json(real ? real : s->path),
+                  "kind", s->words, "images", (json_int_t)s->n, "skipped", (json_int_t)s->skipped,
+                  "skipped_files", reasons, "width", s->w_low, s->w_high, "height", s->h_low,
                   s->h_high, "channels", s->gray ? 1 : 3, "classes", classes);
     text = json_write(o, JSON_INDENT(2));
     snprintf(path, sizeof path, "%s/data.json", run);
@@ -72,10 +74,10 @@ int data_read(const char *path, arena *memory, folder_data *d) {
     }
     if (scarce) TRY(fail_memory(path, 1000));
     const json_t *classes = json_object_get(o, "classes"), *name;
+    const json_t *reasons = json_object_get(o, "skipped_files");
     size_t i;
     TRY(keep(memory, json_object_get(o, "path"), &d->path));
     TRY(keep(memory, json_object_get(o, "kind"), &d->words));
-    TRY(keep(memory, json_object_get(o, "first_skipped"), &d->first_skipped));
     d->skipped = json_integer_value(json_object_get(o, "skipped"));
     d->channels = (int)json_integer_value(json_object_get(o, "channels"));
     two_ints(json_object_get(o, "width"), d->width);
@@ -86,6 +88,17 @@ int data_read(const char *path, arena *memory, folder_data *d) {
         const char **at = &d->class_name[d->n_classes++];
         TRY(keep(memory, name, at));
         if (!*at) *at = "?";
+    }
+    d->reason = arena_alloc(memory, DATA_REASONS * sizeof *d->reason);
+    if (!d->reason) TRY(CONR_ENOMEM);
+    if (!reasons) { /* a run of an earlier version names the first only */
+        TRY(keep(memory, json_object_get(o, "first_skipped"), d->reason));
+        d->n_reasons = *d->reason != NULL;
+    }
+    json_array_foreach(reasons, i, name) {
+        if (d->n_reasons == DATA_REASONS) break;
+        TRY(keep(memory, name, &d->reason[d->n_reasons]));
+        d->n_reasons += d->reason[d->n_reasons] != NULL; /* a name that is not UTF-8 is null */
     }
 done:
     file_bytes_free(&file);

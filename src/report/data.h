@@ -8,12 +8,15 @@
 
 #include <stdint.h>
 
+enum { DATA_REASONS = 20 }; /* of the images that were skipped, as many as the report names */
+
 /* Texts are kept in the arena given to data_read. */
 typedef struct folder_data {
-    const char *path;  /* absolute; NULL: not known */
+    const char *path;  /* absolute, but for a list of archives; NULL: not known */
     const char *words; /* "image folder"; NULL: not known */
     int64_t skipped;
-    const char *first_skipped;         /* the reason for the first; NULL: none */
+    const char **reason;               /* [n_reasons]: why, for the first of them */
+    int n_reasons;                     /* at most DATA_REASONS */
     int width[2], height[2], channels; /* 0: not known */
     const char **class_name;           /* [n_classes] */
     int n_classes;

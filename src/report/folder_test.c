@@ -42,7 +42,8 @@ static void test_run(void **state) {
         "{\"epoch\":3,\"objective\":2,\"nmi\":0.6,\"acc\":0.7,\"ari\":0.5,"
         "\"neighbor_agreement\":0.8,\"modularity\":0.7,\"gap\":0.01}\n"
         "{\"epoch\":3,\"warning\":\"warning: new\"}\n{\"epoch\":4,\"nm");
-    put("data.json", "{\"path\":\"/p\",\"kind\":\"image folder\",\"skipped\":2,\"width\":[1,2],"
+    put("data.json", "{\"path\":\"/p\",\"kind\":\"image folder\",\"skipped\":2,\"skipped_files\":"
+                     "[\"a: cut\",null,\"b: empty\"],\"width\":[1,2],"
                      "\"height\":[3,4],\"channels\":3,\"classes\":[\"cat\",\"5\"]}");
     assert_ok(folder_open(here(), &f));
     assert_ok(folder_read_images(&f));
@@ -64,6 +65,8 @@ static void test_run(void **state) {
     assert_int_equal(f.log.earlier, 1);
     assert_string_equal(f.log.warning[0], "new");
     assert_int_equal(f.data.skipped, 2);
+    assert_int_equal(f.data.n_reasons, 2);
+    assert_string_equal(f.data.reason[1], "b: empty");
     assert_string_equal(folder_class(&f, 0), "cat");
     assert_string_equal(folder_class(&f, 1), "class 5");
     assert_string_equal(folder_class(&f, 9), "class 9");

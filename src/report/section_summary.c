@@ -173,6 +173,18 @@ static void write_baseline(FILE *f, const report *r) {
           f);
 }
 
+/* The images that could not be read, by name. */
+static void write_skipped(FILE *f, const folder_data *d) {
+    html_print(f, "<li>%s %s could not be read and %s skipped", html_count(d->skipped),
+               d->skipped == 1 ? "image" : "images", d->skipped == 1 ? "was" : "were");
+    if (d->n_reasons) fputs(":<ul>\n", f);
+    for (int i = 0; i < d->n_reasons; i++) html_print(f, "<li>%s</li>\n", d->reason[i]);
+    if (d->n_reasons && d->skipped > d->n_reasons)
+        html_print(f, "<li>and %s more; <code>conr info --json</code> lists them</li>\n",
+                   html_count(d->skipped - d->n_reasons));
+    fputs(d->n_reasons ? "</ul></li>\n" : "</li>\n", f);
+}
+
 static void write_warnings(FILE *f, const report *r) {
     const folder *from = r->f;
     bool any = from->log.n_warnings || from->data.skipped || !from->done ||
@@ -188,11 +200,7 @@ static void write_warnings(FILE *f, const report *r) {
     fputs("<div class=\"warn\" role=\"note\"><h2>Warnings</h2><ul>\n", f);
     for (int i = 0; i < from->log.n_warnings; i++)
         html_print(f, "<li>%s</li>\n", from->log.warning[i]);
-    if (from->data.skipped)
-        html_print(f, "<li>%s %s could not be read and %s skipped; the first: %s</li>\n",
-                   html_count(from->data.skipped), from->data.skipped == 1 ? "image" : "images",
-                   from->data.skipped == 1 ? "was" : "were",
-                   from->data.first_skipped ? from->data.first_skipped : "damaged");
+    if (from->data.skipped) write_skipped(f, &from->data);
     if (!from->done)
         html_print(f, "<li>This run is not finished; %s</li>\n",
                    from->of_features ? "repeat it" : "continue it with --resume");
