@@ -911,6 +911,11 @@ CONR_API int conr_is_encoder(const char *path);
 CONR_API int conr_encode(conr *c, conr_encoder *e, conr_images *images, float **features,
                          int64_t *n, int64_t *d);
 
+/* Writes the network as an ONNX file (docs/export.md): from `images` [N,3,size,size], values in
+ * [0,1], to `features` [N,d], the unit rows of conr_encode for images of that size, and `encoder`,
+ * the same before they are scaled.  Reads the weights again, on the host. */
+CONR_API int conr_encoder_export(conr *c, const conr_encoder *e, const char *path);
+
 /* ---- runs made from features ----------------------------------------------------------------- */
 
 typedef struct conr_features_options {

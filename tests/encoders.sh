@@ -151,6 +151,23 @@ cmp -s <(cut -d, -f1,2 run18/labels.csv) <(cut -d, -f1,2 again18.csv) || complai
 refused 1 "layer2.1.bn2.bias" embed photos --encoder short18.safetensors --out x.npy
 refused 1 "this is a ResNet" embed photos --encoder torch18.safetensors --encoder-set pool=mean --out x.npy
 
+# Exported as ONNX, a network gives the same features (NumPy runs the file); what cannot be exported.
+for python in python3 /usr/bin/python3; do
+    "$python" -c 'import numpy' 2>/dev/null || continue
+    "$python" "$golden/../scripts/check_encoders.py" "$conr" --few >out 2>&1 || complain "export: $(cat out)"
+    break
+done
+says '"size": 64,' export clip.safetensors --encoder-set size=64 --out clip.onnx --json
+says '"settings": "size=70 resize=80 filter=bicubic' export dino.safetensors --out dino.onnx --json
+refused 2 "is a safetensors file already" export dino.safetensors --out x.safetensors
+refused 2 "a pretrained network has none" export dino.safetensors --projector --out x.onnx
+refused 2 "is for a pretrained network" export run --encoder-set size=70 --out x.onnx
+refused 1 "no multiple of the patches" export dino.safetensors --encoder-set size=71 --out x.onnx
+refused 1 "has no tensor 'encoder.layer.1.norm2.weight'" export missing.safetensors --out x.onnx
+refused 1 "layer2.1.bn2.bias" export short18.safetensors --out x.onnx
+refused 1 "dino.safetensors" export dino.safetensors --format onnx --out dino.safetensors
+[ -e x.onnx ] && complain "export: something was written"
+
 refused 2 "leave one of them out" cluster photos --encoder dino.safetensors --features a.npy --clusters 3 --out x
 refused 2 "give SRC, too" cluster --encoder dino.safetensors --clusters 3 --out x
 refused 2 "is a run" cluster run --encoder dino.safetensors --clusters 3 --out x
