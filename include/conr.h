@@ -728,6 +728,10 @@ CONR_API int conr_settings_set(conr_settings *s, const char *key, const char *va
 /* The value of a setting as text that conr_settings_set accepts.  out: size bytes. */
 CONR_API int conr_settings_get(const conr_settings *s, const char *key, char *out, int size);
 
+/* Sets encoder, width and stem to those of the ResNet in a safetensors file, under anybody's names, so
+ * that conr_train can go on from it (`init`).  CONR_EFORMAT: it holds none. */
+CONR_API int conr_settings_encoder(conr_settings *s, const char *path);
+
 /* Fails if settings contradict each other, as conr_train would. */
 CONR_API int conr_settings_check(const conr_settings *s);
 
