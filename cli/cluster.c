@@ -23,6 +23,7 @@ static const flag flags[] = {
     {"budget", "TIME", NULL, "choose the number of epochs to take about this long: 10m, 2h"},
     FEATURES_FLAGS,
     ENCODER_FLAGS,
+    {"train", NULL, NULL, "with --encoder, of a ResNet: train it further, from its weights"},
     SORT_FLAGS,
     RECIPE_FLAGS,
     DATA_FLAGS,
@@ -31,8 +32,11 @@ static const flag flags[] = {
     {0},
 };
 
+#define ENCODER_KEYS " encoder width stem " /* what a file of weights decides */
+
 /* State of printing the choices. */
 typedef struct choices {
+    bool train;  /* encoder, width and stem are those of a file */
     bool budget; /* the library will choose the number of epochs, keeping their proportions */
     FILE *rest;  /* settings without a line of their own */
 } choices;
@@ -44,12 +48,14 @@ static bool ends_in(const char *text, const char *end) {
 
 /* Settings that users care about, and those that they set, get a line; the rest share one. */
 static void print_choice(const char *key, const char *value, const char *why, void *user) {
+    static const char of_encoder[] = ENCODER_KEYS;
     static const char lines[] = " size encoder width batch epochs stage1_epochs clusters_high ";
     choices *c = user;
     char word[64];
     snprintf(word, sizeof word, " %s ", key);
     if (!why)
-        fprintf(stderr, "  %-14s %-10s from --set\n", key, value);
+        fprintf(stderr, "  %-14s %-10s from --%s\n", key, value,
+                c->train && strstr(of_encoder, word) ? "encoder" : "set");
     else if (c->budget && (ends_in(key, "epochs") || ends_in(key, "_every")))
         return;
     else if (strstr(lines, word))
@@ -72,14 +78,15 @@ static void print_rest(char *rest) {
     fputs("\n\n", stderr);
 }
 
-/* The keys given to --set, separated by blanks.  Released by free. */
+/* The keys given to --set, and those of --encoder, separated by blanks.  Released by free. */
 static char *named_keys(const arguments *a) {
-    size_t room = 1, at = 0;
+    size_t room = sizeof ENCODER_KEYS, at = 0;
     const char *pair;
     for (int i = 0; (pair = flag_nth(a, "set", i)); i++) room += strlen(pair) + 1;
     char *out = calloc(1, room);
     for (int i = 0; out && (pair = flag_nth(a, "set", i)); i++)
         at += (size_t)snprintf(out + at, room - at, "%.*s ", (int)strcspn(pair, "="), pair);
+    if (out && flag_on(a, "train")) snprintf(out + at, room - at, "%s", ENCODER_KEYS);
     return out;
 }
 
@@ -91,12 +98,15 @@ static int settle(const arguments *a, conr *c, const conr_images *m, double budg
     conr_images_about(m, &i);
     int rc, K;
     if ((rc = recipe_fill(a, s))) return rc;
+    if (flag_on(a, "train") && conr_settings_encoder(s, flag_text(a, "encoder")) < 0)
+        return library_error();
     if ((K = (int)setting_number(s, "clusters")) > i.n)
         return failed("--clusters %d: more than the %lld images; ask for fewer", K, (long long)i.n);
     if (flag_on(a, "recipe")) return EXIT_OK;
     char *rest = NULL, *fixed = named_keys(a);
     size_t length = 0;
-    choices told = {.budget = budget > 0, .rest = open_memstream(&rest, &length)};
+    choices told = {
+        .train = flag_on(a, "train"), .budget = budget > 0, .rest = open_memstream(&rest, &length)};
     tell = tell && told.rest;
     if (tell) {
         fprintf(stderr, "%s: %lld images, %s, %s; on %s\n", operand(a, 0), (long long)i.n, i.kind,
@@ -168,6 +178,7 @@ static int cluster(const arguments *a, conr *c, double budget, const conr_settin
     int rc;
     o.out = flag_text(a, "out");
     o.no_report = flag_on(a, "no-report");
+    if (flag_on(a, "train")) o.init = flag_text(a, "encoder");
     recipe_images(wanted, texts, &io);
     if ((rc = data_open(c, src, &io, &m)) || (rc = settle(a, c, m, budget, s))) goto done;
     if (conr_budget_keep(c, m, o.out, budget, &kept) < 0) {
@@ -215,6 +226,29 @@ static int finished_run(const arguments *a) {
     return run && run_done(run) && flag_on(a, "sort-into") ? sort_finished(a, run) : -1;
 }
 
+/* --train goes on from a network, and only a training has the rest. */
+static int check_train(const arguments *a) {
+    const char *pair, *src = operand(a, 0);
+    if (!flag_on(a, "encoder"))
+        return usage_error("--train: goes on from a pretrained network; give --encoder "
+                           "W.safetensors, or leave it out");
+    if (flag_on(a, "features"))
+        return usage_error("--train: trains on images; leave --features out");
+    if (src && run_has(src, "options.yaml"))
+        return usage_error("--train: %s is a run; give images", src);
+    if (flag_on(a, "encoder-set"))
+        return usage_error("--encoder-set: is for a network as it is; with --train use --set, such "
+                           "as --set size=64");
+    for (int i = 0; (pair = flag_nth(a, "set", i)); i++) {
+        char key[SETTING_SIZE];
+        snprintf(key, sizeof key, " %.*s ", (int)strcspn(pair, "="), pair);
+        if (strstr(ENCODER_KEYS, key))
+            return usage_error("--set %s: is given by the weights of --encoder; leave it out",
+                               pair);
+    }
+    return EXIT_OK;
+}
+
 static int run(const arguments *a) {
     conr *c = NULL;
     conr_settings *wanted = NULL, *s = NULL;
@@ -224,6 +258,7 @@ static int run(const arguments *a) {
     if (!flag_text(a, "clusters"))
         return usage_error("--clusters: is missing; give a number or auto");
     if (!flag_text(a, "out")) return usage_error("--out: is missing; give a folder for the run");
+    if (flag_on(a, "train") && (rc = check_train(a))) return rc;
     if (features_wanted(a)) return features_cluster(a);
     static const char *const others[] = {"paths", "refine", "method"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -272,7 +307,9 @@ const verb verb_cluster = {
         "assign then takes features.  --features hog describes the images by gradients and "
         "colors,\n"
         "without a file or a training.  With --encoder, the features are those of a pretrained\n"
-        "network (docs/encoders.md), and conr assign takes images.  A finished RUN in place of "
+        "network (docs/encoders.md), and conr assign takes images; with --train, a ResNet is "
+        "trained\n"
+        "further on the images instead.  A finished RUN in place of "
         "SRC\n"
         "is clustered again, with another K or method; without --clusters and --out its images "
         "are\n"

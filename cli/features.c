@@ -17,7 +17,8 @@
 
 bool features_wanted(const arguments *a) {
     const char *src = operand(a, 0);
-    return flag_on(a, "features") || flag_on(a, "encoder") || (src && run_has(src, "options.yaml"));
+    return flag_on(a, "features") || (flag_on(a, "encoder") && !flag_on(a, "train")) ||
+           (src && run_has(src, "options.yaml"));
 }
 
 static const char *const keys[] = {"k",      "k1",           "k2",       "alpha",

@@ -732,6 +732,10 @@ CONR_API int conr_settings_set(conr_settings *s, const char *key, const char *va
 /* The value of a setting as text that conr_settings_set accepts.  out: size bytes. */
 CONR_API int conr_settings_get(const conr_settings *s, const char *key, char *out, int size);
 
+/* Sets encoder, width and stem to those of the ResNet in a safetensors file, under anybody's names, so
+ * that conr_train can go on from it (`init`).  CONR_EFORMAT: it holds none. */
+CONR_API int conr_settings_encoder(conr_settings *s, const char *path);
+
 /* Fails if settings contradict each other, as conr_train would. */
 CONR_API int conr_settings_check(const conr_settings *s);
 
@@ -914,6 +918,11 @@ CONR_API int conr_is_encoder(const char *path);
  * from `images` and counted there.  *features [n,d] is released by conr_free. */
 CONR_API int conr_encode(conr *c, conr_encoder *e, conr_images *images, float **features,
                          int64_t *n, int64_t *d);
+
+/* Writes the network as an ONNX file (docs/export.md): from `images` [N,3,size,size], values in
+ * [0,1], to `features` [N,d], the unit rows of conr_encode for images of that size, and `encoder`,
+ * the same before they are scaled.  Reads the weights again, on the host. */
+CONR_API int conr_encoder_export(conr *c, const conr_encoder *e, const char *path);
 
 /* ---- runs made from features ----------------------------------------------------------------- */
 

@@ -75,7 +75,7 @@ venv=build/venv-export
 $venv/bin/python -c 'import onnxruntime' 2>/dev/null || $venv/bin/pip install -q onnxruntime numpy ||
     echo "skipped ONNX Runtime: cannot be installed from PyPI"
 for python in $venv/bin/python /usr/bin/python3; do
-    if $python -c 'import numpy' 2>/dev/null; then $python scripts/check_export.py build/conr; fi
+    if $python -c 'import numpy' 2>/dev/null; then $python scripts/check_export.py build/conr && $python scripts/check_encoders.py build/conr; fi
 done
 
 for make in golden/make*.py; do

@@ -68,6 +68,16 @@ state = rng.getstate()
 write('torch18.safetensors', net)
 rng.setstate(state)
 write('hf18.safetensors', [[hugging(t[0])] + t[1:] for t in net])
+net50, wide = [['conv1.weight', [4, 3, 7, 7], 0.2, 0]] + norm('bn1', 4), 4
+for s, n in enumerate((3, 4, 6, 3)):
+    for b in range(n):
+        at, mid = f'layer{s + 1}.{b}', 4 << s
+        for i, (co, ci, k) in enumerate([(mid, wide, 1), (mid, mid, 3), (4 * mid, mid, 1)], 1):
+            net50 += [[f'{at}.conv{i}.weight', [co, ci, k, k], 0.2, 0]] + norm(f'{at}.bn{i}', co)
+        if not b:
+            net50 += [[f'{at}.downsample.0.weight', [4 * mid, wide, 1, 1], 0.2, 0]] + norm(f'{at}.downsample.1', 4 * mid)
+        wide = 4 * mid
+write('torch50.safetensors', net50)
 write('short18.safetensors', [t for t in net if t[0] != 'layer2.1.bn2.bias'])
 P
 
@@ -150,6 +160,55 @@ ok assign run18 photos --out again18.csv
 cmp -s <(cut -d, -f1,2 run18/labels.csv) <(cut -d, -f1,2 again18.csv) || complain "assign differs from the run of a ResNet"
 refused 1 "layer2.1.bn2.bias" embed photos --encoder short18.safetensors --out x.npy
 refused 1 "this is a ResNet" embed photos --encoder torch18.safetensors --encoder-set pool=mean --out x.npy
+
+# --train goes on from a ResNet: the network is that of the file, and a training that learns nothing
+# leaves its weights as they are.
+few="--clusters 3 --set epochs=2 --set stage1_epochs=1 --set batch=12 --set size=32 --set hidden=16 --set features=8"
+ok cluster photos --encoder torch50.safetensors --train $few --set restarts=1 --out trained
+has trained labels.csv model.safetensors report.html DONE
+for line in "encoder: resnet50" "stem: imagenet" "width: 4"; do
+    grep -q "^$line" trained/options.yaml || complain "--train: options.yaml lacks '$line'"
+done
+ok assign trained photos --out trained.csv
+cmp -s <(cut -d, -f1,2 trained/labels.csv) <(cut -d, -f1,2 trained.csv) || complain "assign differs from the run of --train"
+ok cluster photos --encoder hf18.safetensors --train $few --set lr=0 --set decay=0 --out still
+ok export still --out still.safetensors
+ok export trained --out trained.safetensors
+python3 - <<'P' || complain "--train does not start from the weights of the file, or does not train them"
+import json, struct
+def weights(path, name):
+    raw = open(path, 'rb').read()
+    n = struct.unpack('<Q', raw[:8])[0]
+    a, b = json.loads(raw[8:8 + n])[name]['data_offsets']
+    return raw[8 + n + a:8 + n + b]
+name = 'layer3.1.conv2.weight'
+assert weights('still.safetensors', name) == weights('torch18.safetensors', name)
+assert weights('trained.safetensors', name) != weights('torch50.safetensors', name)
+P
+refused 1 "holds no ResNet" cluster photos --encoder dino.safetensors --train $few --out x
+refused 1 "layer2.1.bn2.bias" cluster photos --encoder short18.safetensors --train $few --out x
+rm -rf x # an empty folder
+refused 2 "give --encoder" cluster photos --train $few --out x
+refused 2 "leave it out" cluster photos --encoder torch50.safetensors --train $few --set width=8 --out x
+refused 2 "use --set" cluster photos --encoder torch50.safetensors --train --encoder-set size=32 $few --out x
+refused 2 "is a run" cluster run --encoder torch50.safetensors --train $few --out x
+
+# Exported as ONNX, a network gives the same features (NumPy runs the file); what cannot be exported.
+for python in python3 /usr/bin/python3; do
+    "$python" -c 'import numpy' 2>/dev/null || continue
+    "$python" "$golden/../scripts/check_encoders.py" "$conr" --few >out 2>&1 || complain "export: $(cat out)"
+    break
+done
+says '"size": 64,' export clip.safetensors --encoder-set size=64 --out clip.onnx --json
+says '"settings": "size=70 resize=80 filter=bicubic' export dino.safetensors --out dino.onnx --json
+refused 2 "is a safetensors file already" export dino.safetensors --out x.safetensors
+refused 2 "a pretrained network has none" export dino.safetensors --projector --out x.onnx
+refused 2 "is for a pretrained network" export run --encoder-set size=70 --out x.onnx
+refused 1 "no multiple of the patches" export dino.safetensors --encoder-set size=71 --out x.onnx
+refused 1 "has no tensor 'encoder.layer.1.norm2.weight'" export missing.safetensors --out x.onnx
+refused 1 "layer2.1.bn2.bias" export short18.safetensors --out x.onnx
+refused 1 "dino.safetensors" export dino.safetensors --format onnx --out dino.safetensors
+[ -e x.onnx ] && complain "export: something was written"
 
 refused 2 "leave one of them out" cluster photos --encoder dino.safetensors --features a.npy --clusters 3 --out x
 refused 2 "give SRC, too" cluster --encoder dino.safetensors --clusters 3 --out x

@@ -1,4 +1,4 @@
-"""Converts checkpoints of other programs to safetensors files for `conr train --init`.
+"""Converts checkpoints of other programs to safetensors files for conr.
 
     python -m conr.convert X.pth out.safetensors
 
@@ -8,21 +8,28 @@ empty object.  Finds the ResNets in the file (the authors' CoNR code and ProPos:
 encoder_k; solo-learn: backbone, momentum_backbone; torchvision and timm: no prefix; Hugging Face:
 its own names), takes the moving average if there are two, and writes it under torchvision's names.
 ResNet-18, -34, -50 and -101 are known; tensors that these do not have are an error that names them.
+
+Vision transformers (timm, DeiT, DINO, DINOv2, CLIP, SigLIP; names of timm, Hugging Face and the
+original repositories) keep their names without what wraps them ("state_dict.", "teacher.backbone.",
+"module."), for `conr cluster --encoder`; the library checks the result as it does there.
 """
 from __future__ import annotations
 
 import argparse
 import io
+import os
 import pickle
 import re
 import sys
 import zipfile
 from collections import OrderedDict
+from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._library import Error, FileError, FormatError, InvalidError, check_output
+from ._library import (Error, FileError, FormatError, InvalidError, check, check_output, context,
+                       lib, text)
 from .safetensors import PathLike, read_safetensors, write_safetensors
 
 # ---- reading without running ---------------------------------------------------------------------
@@ -245,29 +252,111 @@ def describe(weights: Mapping[str, np.ndarray]) -> str:
     return f"{kind}, stem {stem}, width {width}, {channels} channels"
 
 
+# ---- vision transformers -------------------------------------------------------------------------
+
+# the patches, the positions, what comes before the number of a block
+_vits = [("patch_embed.proj.weight", "pos_embed", "blocks."),
+         ("embeddings.patch_embeddings.projection.weight", "embeddings.position_embeddings",
+          "encoder.layer."),
+         ("conv1.weight", "positional_embedding", "transformer.resblocks."),
+         ("embeddings.patch_embedding.weight", "embeddings.position_embedding.weight",
+          "encoder.layers.")]
+# what libraries put before the names themselves: the rest of a prefix is a wrapper
+_own_prefix = re.compile(r"(?:(?:clip|vit|deit|dinov2\w*|vision_model|visual)\.)*$")
+
+
+def _vit_form(tensors: Mapping[str, np.ndarray], prefix: str) -> Optional[Tuple[str, str, str]]:
+    for form in _vits:
+        if (prefix + form[0] in tensors and prefix + form[1] in tensors
+                and any(name.startswith(f"{prefix}{form[2]}0.") for name in tensors)):
+            return form
+    return None
+
+
+def find_vits(tensors: Mapping[str, np.ndarray]) -> List[str]:
+    """Prefixes of the vision transformers in a checkpoint, in the order of find_encoders."""
+    starts = {name[:-len(form[0])] for name, a in tensors.items() if a.ndim == 4
+              for form in _vits if name.endswith(form[0])}
+    found = [p for p in starts if _vit_form(tensors, p)]
+    return sorted(found, key=lambda p: (not _averaged.search(p), len(p), p))
+
+
+def vit(tensors: Mapping[str, np.ndarray], prefix: str) -> Dict[str, np.ndarray]:
+    """The vision transformer with this prefix, as float32 under the names of its library."""
+    match = _own_prefix.search(prefix)
+    own = match[0] if match else ""
+    wrapper = prefix[:len(prefix) - len(own)]
+    beside = "visual_projection.weight"  # of CLIP, outside of its image tower
+    out = {name[len(wrapper):]: np.ascontiguousarray(a, np.float32).reshape(a.shape)
+           for name, a in tensors.items()
+           if a.dtype.kind == "f" and (name.startswith(prefix) or name == wrapper + beside)}
+    return out
+
+
+def describe_vit(weights: Mapping[str, np.ndarray]) -> str:
+    prefix = find_vits(weights)[0]
+    form = _vit_form(weights, prefix)
+    assert form
+    d, _, patch, _ = weights[prefix + form[0]].shape
+    depth = len({name[len(prefix + form[2]):].partition(".")[0] for name in weights
+                 if name.startswith(prefix + form[2])})
+    return f"a vision transformer, patches of {patch} pixels, width {d}, {depth} blocks"
+
+
+def _write_vit(source: PathLike, target: PathLike, weights: Mapping[str, np.ndarray],
+               notes: Mapping[str, str]) -> None:
+    """Writes the file if the library can use it; else raises what the library says of it."""
+    unchecked, handle = f"{os.fspath(target)}.unchecked", c_void_p()
+    try:
+        write_safetensors(unchecked, weights, notes)
+        with context("cpu", 1) as c:
+            check(lib.conr_encoder_open(c.handle, text(unchecked, "path"), None, byref(handle)))
+            lib.conr_encoder_close(handle)
+        os.replace(unchecked, target)
+    except Error as e:
+        raise type(e)(str(e).replace(unchecked, os.fspath(source))) from None
+    finally:
+        if os.path.exists(unchecked):
+            os.unlink(unchecked)
+
+
+# ---- the whole -----------------------------------------------------------------------------------
+
+def _describe(tensors: Mapping[str, np.ndarray], prefix: str) -> str:
+    if prefix in find_vits(tensors):
+        return describe_vit(vit(tensors, prefix))
+    return describe(encoder(tensors, prefix))
+
+
 def convert(source: PathLike, target: PathLike, *, prefix: Optional[str] = None,
             online: bool = False) -> Tuple[str, Dict[str, np.ndarray]]:
     """Writes the encoder of a checkpoint as safetensors; returns its prefix and weights."""
     check_output(target, source)
     tensors = read_checkpoint(source)
-    found = find_encoders(tensors)
+    vits = find_vits(tensors)
     if prefix is None:
-        chosen = [p for p in found if not online or not _averaged.search(p)]
+        chosen = [p for p in find_encoders(tensors) + vits if not online or not _averaged.search(p)]
         if not chosen:
-            raise FormatError(f"{source}: no ResNet among its {len(tensors)} tensors; is it a "
-                              "checkpoint of an encoder?")
+            raise FormatError(f"{source}: no ResNet and no vision transformer among its "
+                              f"{len(tensors)} tensors; is it a checkpoint of an encoder?")
         prefix = chosen[0]
+    notes = {"source": str(source), "prefix": prefix}
+    if prefix in vits:
+        weights = vit(tensors, prefix)
+        _write_vit(source, target, weights, notes)
+        return prefix, weights
     weights = encoder(tensors, prefix)
     if _shape(weights) not in _depths:
         raise FormatError(f"{source}: {describe(weights)}; conr has only ResNet-18, -34, -50 and -101")
-    write_safetensors(target, weights, {"source": str(source), "prefix": prefix})
+    write_safetensors(target, weights, notes)
     return prefix, weights
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conr.convert", description=(
         "Convert a ResNet (authors' code, ProPos, solo-learn, torchvision, timm, Hugging Face) to a "
-        "safetensors file for conr train --init. Nothing in the file is run."))
+        "safetensors file for conr train --init, or a vision transformer (timm, DINO, DINOv2, CLIP, "
+        "SigLIP) to one for conr cluster --encoder. Nothing in the file is run."))
     parser.add_argument("source", help="checkpoint: X.pth, X.ckpt, or a file without extension")
     parser.add_argument("target", nargs="?",
                         help="file to write; default: the name of the source with .safetensors")
@@ -279,12 +368,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         if a.list:
             tensors = read_checkpoint(a.source)
-            for prefix in find_encoders(tensors):
-                print(f"{prefix or '(no prefix)'}\t{describe(encoder(tensors, prefix))}")
+            for prefix in find_encoders(tensors) + find_vits(tensors):
+                print(f"{prefix or '(no prefix)'}\t{_describe(tensors, prefix)}")
             return 0
         target = a.target or re.sub(r"\.(pth|pt|ckpt|tar)$", "", a.source) + ".safetensors"
         prefix, weights = convert(a.source, target, prefix=a.prefix, online=a.online)
-        print(f"{target}: {describe(weights)}; from {prefix or 'names without a prefix'}")
+        what = describe_vit(weights) if find_vits(weights) else describe(weights)
+        print(f"{target}: {what}; from {prefix or 'names without a prefix'}")
         return 0
     except (Error, OSError) as e:
         print(f"conr.convert: {e}", file=sys.stderr)

@@ -1,4 +1,5 @@
 """Checkpoints of others: read without running them, their encoders under torchvision's names."""
+import json
 import os
 import pickle
 import zipfile
@@ -153,6 +154,55 @@ def test_what_is_not_known_is_named(tmp_path, capsys):
     assert not os.path.exists(out)
 
 
+def vits():
+    """Small vision transformers as their libraries have them, with random weights."""
+    golden = os.path.join(os.path.dirname(__file__), "../../golden/vit.json")
+    with open(golden) as f:
+        models = json.load(f)["models"]
+    rng = np.random.default_rng(3)
+    return {m["title"]: {name: rng.uniform(-0.1, 0.1, shape).astype(np.float32)
+                         for name, shape, _, _ in m["tensors"]} for m in models}
+
+
+@pytest.mark.parametrize("title, wrapper", [
+    ("DINO", "teacher.backbone."), ("timm, a classifier", "model."), ("timm, DeiT", "model."),
+    ("timm, DINOv2 with registers", "state_dict.module."), ("DINOv2", ""), ("timm, SigLIP", ""),
+    ("Hugging Face, DINOv2", "backbone."), ("Hugging Face, ViT", "module."),
+    ("Hugging Face, CLIP", "state_dict."), ("Hugging Face, SigLIP", ""),
+    ("open_clip", "state_dict.module.")])
+def test_vision_transformers_lose_their_wrapper(title, wrapper, tmp_path, capsys):
+    ours = vits()[title]
+    more = {"student.backbone." + k: v for k, v in ours.items()} if "teacher" in wrapper else {}
+    more["optimizer.0"] = np.zeros(3, np.float32)
+    more["teacher.head.mlp.0.weight"] = np.zeros((3, 3), np.float32)
+    source, target = tmp_path / "x.safetensors", tmp_path / "out.safetensors"
+    wrapped = {**more, **under(wrapper, ours)} if wrapper else ours
+    conr.write_safetensors(source, wrapped)
+    assert convert.main([str(source), str(target)]) == 0, capsys.readouterr().err
+    assert "a vision transformer, patches of 1" in capsys.readouterr().out
+    got = conr.read_safetensors(target)[0]
+    prefix = [k for k in ours if "patch" in k or "conv1" in k][0].split(".")[0] + "."
+    prefix = prefix if prefix in ("visual.", "vision_model.", "vit.") else ""
+    inside = {k for k in ours if k.startswith(prefix) or k == "visual_projection.weight"}
+    assert set(got) == inside and all((got[k] == ours[k]).all() for k in inside)
+    assert convert.main([str(source), "--list"]) == 0
+    assert "width 128, 2 blocks" in capsys.readouterr().out
+
+
+def test_what_a_vision_transformer_does_not_have_is_named(tmp_path, capsys):
+    ours = vits()["DINO"]
+    source, out = tmp_path / "x.safetensors", str(tmp_path / "out.safetensors")
+    conr.write_safetensors(source, under("module.", {**ours, "blocks.1.rope": np.ones(4, "f4")}))
+    assert convert.main([str(source), out]) == 1
+    said = capsys.readouterr().err
+    assert "'blocks.1.rope'" in said and "x.safetensors: has 1 tensor" in said
+    assert len(said.splitlines()) == 1
+    conr.write_safetensors(source, {k: v for k, v in ours.items() if k != "blocks.1.norm2.bias"})
+    assert convert.main([str(source), out]) == 1
+    assert "has no tensor 'blocks.1.norm2.bias'" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.safetensors"]
+
+
 def test_files_of_torch(tmp_path, capsys):
     torch = pytest.importorskip("torch")
     ours = resnet18()
@@ -170,6 +220,12 @@ def test_files_of_torch(tmp_path, capsys):
     assert all((got[k] == ours[k]).all() for k in ours)
     assert convert.main([str(path), "--list"]) == 0
     assert "state_dict.backbone.\tresnet18" in capsys.readouterr().out
+    dino = {k: torch.from_numpy(v).half() for k, v in vits()["DINO"].items()}
+    torch.save({"teacher": {"module.backbone." + k: v for k, v in dino.items()}, "epoch": 1}, path)
+    assert convert.main([str(path), str(tmp_path / "o.safetensors")]) == 0
+    got, notes = conr.read_safetensors(tmp_path / "o.safetensors")
+    assert notes["prefix"] == "teacher.module.backbone."
+    assert all((got[k] == v.float().numpy()).all() for k, v in dino.items())
 
 
 class Odd:
