@@ -85,9 +85,11 @@ cp plain.tar 'a,b.tar'
 "$conr" info tricks.tar >got 2>err
 grep -q 'images *41, and 2 that cannot be read' got || complain "tricks.tar: $(cat got err)"
 "$conr" info tricks.tar --paths 2>/dev/null | grep -q 'tricks.tar/etc/x.png' || complain "tricks.tar: no etc/x.png"
-# error ARCHIVE TEXT: one line with the text
+# error ARCHIVE TEXT: one line with the text, in little memory (but a sanitizer maps terabytes)
+limit=4000000
+nm -D "$conr" | grep -q __asan_init && limit=unlimited
 error() {
-    (ulimit -v 4000000; timeout 60 "$conr" info "$1" >/dev/null 2>err)
+    (ulimit -v $limit; timeout 60 "$conr" info "$1" >/dev/null 2>err)
     [ $? = 1 ] && [ "$(wc -l <err)" = 1 ] && grep -q "^conr: .*$2.*; " err || complain "$1: $(cat err)"
 }
 error cut.tar 'cut.tar'
