@@ -47,9 +47,11 @@ done <commands
 # and they leave what the text says
 [ "$(wc -l <paths.txt)" = 60 ] || { echo "paths.txt has $(wc -l <paths.txt) lines"; failures=$((failures + 1)); }
 for file in runs/hog/report.html runs/features/embeddings.npy runs/features/report.html runs/graph/labels.csv runs/twelve/DONE runs/photos/report.html \
-    clusters.csv new.csv again.csv new.npy sorted/cluster-00 neighbors.npy labels.npy; do
+    clusters.csv new.csv again.csv new.npy neighbors.npy labels.npy; do
     [ -e "$file" ] || { echo "README: no $file"; failures=$((failures + 1)); }
 done
+# how far two seconds of training come differs, and so do K and which clusters have images
+ls -d sorted/cluster-[0-9][0-9] >/dev/null 2>&1 || { echo "README: no clusters in sorted: $(find sorted | head -n 3)"; failures=$((failures + 1)); }
 [ "$(find sorted -name '*.png' | wc -l)" = 60 ] || { echo "sorted has $(find sorted -name '*.png' | wc -l) images"; failures=$((failures + 1)); }
 [ "$(tail -n +2 new.csv | cut -d, -f2 | sort -u | wc -l)" = 3 ] || { echo "new features of three kinds: $(cut -d, -f2 new.csv | paste -sd ' ')"; failures=$((failures + 1)); }
 # no cluster of the built-in descriptor has stripes of two directions
