@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 int pair_key(const char *flag, const char *pair) {
     const char *equals = strchr(pair, '=');
@@ -22,11 +22,13 @@ static int set(conr_settings *s, const char *key, const char *value) {
 
 int recipe_read(const arguments *a, conr_settings *s) {
     const char *given = flag_text(a, "recipe");
+    struct stat about;
     if (!given) return EXIT_OK;
-    char *ours =
-        access(given, F_OK) ? share_recipe(given) : NULL; /* a file of the user goes first */
+    /* a file of the user goes first; a folder of that name, as make demo leaves one, does not */
+    bool none = stat(given, &about) < 0, is_file = !none && !S_ISDIR(about.st_mode);
+    char *ours = is_file ? NULL : share_recipe(given);
     int rc = EXIT_OK;
-    if (!ours && access(given, F_OK) && !strpbrk(given, "/."))
+    if (!ours && none && !strpbrk(given, "/."))
         rc =
             failed("--recipe %s: no recipe of this name, and no such file; conr recipes lists them",
                    given);

@@ -56,7 +56,9 @@ assert "paper" not in rows["demo"]["reached"] and "conr train" not in rows["demo
     cd "$(mktemp -d)" || exit 1 # a file of the user goes before the recipe of that name
     echo "lr: 0.123" >demo
     "$conr" train --recipe demo --check | grep -q '^lr: 0.123' || { echo "--recipe demo: ignores the file of this name"; exit 1; }
-    rm demo && rmdir "$PWD"
+    rm demo && mkdir demo # but a folder, as make demo leaves one, does not
+    "$conr" train --recipe demo --check >/dev/null || { echo "--recipe demo: taken for the folder of this name"; exit 1; }
+    rmdir demo "$PWD"
 ) || failures=$((failures + 1))
 says=$("$conr" train --recipe cifar11 --check 2>&1) && complain "--recipe cifar11: accepted"
 [[ $says == "conr: --recipe cifar11: no recipe of this name"*"; conr recipes lists them" ]] || complain "--recipe cifar11: says '$says'"
