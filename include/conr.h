@@ -302,8 +302,8 @@ typedef struct conr_kmeans_history {
 
 /* Clusters rows by k-means.  The same seed gives the same bits for any number of threads.
  * From 2^26 distances n K on, on the host, a row is compared with the centroids around its own only,
- * and with all of them once, for its label; runs start from a sample of 24 K rows, and end when a
- * step lowers the objective by less than `tolerance` of it.
+ * and with all of them once, for its label; runs start from a sample of 24 K rows, end when a
+ * step lowers the objective by less than `tolerance` of it, and are not mended by swaps.
  *   features   [n,d]
  *   centroids  [K,d], plain means (cosine: of the unit rows, themselves not scaled to length 1)
  *   labels     [n], the nearest centroid: conr_assign with these centroids gives the same labels

@@ -232,8 +232,8 @@ done:
 
 /* ---- visits ---------------------------------------------------------------------------------- */
 
-/* Calls a row's cells within reach, its own left out, and those that are as near as its own: they
- * hold copies of what its own cell holds (cells.c). */
+/* The end of a row's probes within reach.  Not all before it are visits: not the first, its own
+ * cell, nor those as near as its own, which hold copies of what that holds (cells.c). */
 static int visits_of(const cells *c, int i, float reach) {
     const float *likeness = c->likeness + (size_t)i * c->probes;
     int last = 1;
@@ -369,7 +369,8 @@ static void close_state(search_state *x) {
     free(x->sample), free(x->true_ids), free(x->true_values);
 }
 
-/* Bytes besides the results; about as many visits as a row can have are counted. */
+/* Bytes besides the results, with FEW probes and visits of each row; MANY of them, which few sets
+ * need, are not counted. */
 static double bytes_needed(const device *dev, double n, double d, double count) {
     double room = (double)scan_room_size(gemm_kernel_best(), (int)d) * dev->threads;
     return sizeof(float) * (n * d + 2 * count * d + room + n * (2 * FEW + FEW + 4));
